@@ -19,6 +19,8 @@ What is refused, and why:
 
 What it cannot see: shifts by 64 or more, indices out of bounds, and an ``i64`` that does not fit the narrower
 integers of the array that it is stored in.
+
+Constants and functions of another kernel module are named by themselves or by their module: ``encoding.OK``.
 """
 
 from __future__ import annotations
@@ -128,20 +130,16 @@ def _followed(function: Any, arguments: tuple[Type, ...]) -> _Followed:
     return found
 
 
-class _Typing(ast.NodeTransformer):
-    """Replaces literals by names, which are what the constants would be written as: ``u64(8)``."""
+class _Naming(ast.NodeTransformer):
+    """Replaces literals, and what is named in another module, by names of the copy."""
 
-    def __init__(self, literals: dict[ast.AST, np.generic]) -> None:
-        self.literals = literals
-        self.constants: dict[str, np.generic] = {}
+    def __init__(self, names: dict[ast.AST, str]) -> None:
+        self.names = names
 
     def visit(self, node: ast.AST) -> Any:
-        value = self.literals.get(node)
-        if value is None:
+        if node not in self.names:
             return self.generic_visit(node)
-        name = f"{_NAMES[value.dtype]}({value})"
-        self.constants[name] = value
-        return ast.copy_location(ast.Name(name, ast.Load()), node)
+        return ast.copy_location(ast.Name(self.names[node], ast.Load()), node)
 
 
 @dataclasses.dataclass(slots=True)
@@ -152,7 +150,9 @@ class _Function:
     arguments: tuple[Type, ...]
     types: dict[str, Type] = dataclasses.field(default_factory=dict)
     assigned: set[str] = dataclasses.field(default_factory=set)
-    literals: dict[ast.AST, np.generic] = dataclasses.field(default_factory=dict)
+    # Literals, and what is named in other modules, by names of the copy ("u64(8)", "encoding.OK") and as it is.
+    names: dict[ast.AST, str] = dataclasses.field(default_factory=dict)
+    constants: dict[str, Any] = dataclasses.field(default_factory=dict)
     returned: Type | None = None
 
     def follow(self) -> _Followed:
@@ -172,13 +172,12 @@ class _Function:
         goes_on = self.block(tree.body)
         if goes_on and self.returned not in (None, "none"):
             raise self.refusal(tree, "a function that returns a value must return one on every way")
-        return _Followed(self.returned or "none", self.copy(tree) if self.literals else self.function)
+        return _Followed(self.returned or "none", self.copy(tree) if self.names else self.function)
 
     def copy(self, tree: ast.FunctionDef) -> Any:
         """Return the function with typed constants for its literals."""
-        typing = _Typing(self.literals)
-        module = ast.Module([typing.visit(tree)], [])
-        names = {**self.function.__globals__, **typing.constants}
+        module = ast.Module([_Naming(self.names).visit(tree)], [])
+        names = {**self.function.__globals__, **self.constants}
         exec(compile(module, self.function.__code__.co_filename, "exec"), names)  # noqa: S102  our own source
         return names[tree.name]
 
@@ -295,8 +294,8 @@ class _Function:
                 return "bool"
             case _ if self.value_of(node) is not None:
                 raise self.refusal(node, "a literal that nothing here gives a type: write i64(…) or u64(…)")
-            case ast.Name(name):
-                return self.name(node, name)
+            case ast.Name() | ast.Attribute():
+                return self.name(node)
             case ast.BinOp(left, operator, right):
                 return self.arithmetic(node, operator, left, right)
             case ast.UnaryOp(operator, operand):
@@ -312,8 +311,8 @@ class _Function:
                 return self.same(node, [self.type_of(body), self.type_of(orelse)])
             case ast.Subscript(value, index):
                 return self.element(node, self.type_of(value), index)
-            case ast.Call(ast.Name(name), arguments, []):
-                return self.call(node, name, arguments)
+            case ast.Call(ast.Name() | ast.Attribute() as callee, arguments, []):
+                return self.call(node, callee, arguments)
             case ast.Tuple(elements):
                 return tuple(self.type_of(each) for each in elements)
         raise self.refusal(node, "an expression that kernels do not have")
@@ -323,8 +322,8 @@ class _Function:
         match node:
             case ast.Constant(int(value)) if not isinstance(value, bool):
                 return value
-            case ast.Name(name) if name not in self.function.__code__.co_varnames:
-                value = self.function.__globals__.get(name)
+            case ast.Name() | ast.Attribute():
+                value = self.looked_up(node)
                 return value if type(value) is int else None
             case ast.Call(ast.Name("ord"), [ast.Constant(str(value))], []):
                 return ord(value)
@@ -347,7 +346,23 @@ class _Function:
             self.give(node.body, kind)
             self.give(node.orelse, kind)
         elif (value := self.value_of(node)) is not None:
-            self.literals[node] = self.constant(node, value, kind)
+            self.rename(node, self.constant(node, value, kind))
+
+    def rename(self, node: ast.stmt | ast.expr, value: Any) -> None:
+        """Have a node be a name of the copy."""
+        name = f"{_NAMES[value.dtype]}({value})" if isinstance(value, np.generic) else ast.unparse(node)
+        self.names[node] = name
+        self.constants[name] = value
+
+    def looked_up(self, node: ast.expr) -> Any:
+        """Return what a name of the function's module stands for, or one of a module that is imported there."""
+        match node:
+            case ast.Name(name) if name not in self.function.__code__.co_varnames:
+                return self.function.__globals__.get(name)
+            case ast.Attribute(ast.Name() as owner, attribute):
+                module = self.looked_up(owner)
+                return getattr(module, attribute, None) if isinstance(module, types.ModuleType) else None
+        return None
 
     def constant(self, node: ast.stmt | ast.expr, value: int, kind: Type) -> np.generic:
         dtype = np.dtype(SCALARS.get(str(kind), np.bool_))
@@ -364,12 +379,15 @@ class _Function:
                 self.give(each, found)
         return found
 
-    def name(self, node: ast.expr, name: str) -> Type:
+    def name(self, node: ast.expr) -> Type:
+        name = ast.unparse(node)
         if name in self.function.__code__.co_varnames:
             if name not in self.assigned:
                 raise self.refusal(node, f"{name} is not assigned on every way to here")
             return self.types[name]
-        value = self.function.__globals__.get(name)
+        value = self.looked_up(node)
+        if isinstance(node, ast.Attribute):
+            self.rename(node, value)
         if isinstance(value, np.generic) and value.dtype in _NAMES:
             return _NAMES[value.dtype]
         if isinstance(value, np.ndarray) and value.dtype in _NAMES and value.ndim == 1:
@@ -424,14 +442,16 @@ class _Function:
             raise self.refusal(node, f"an index is i64 or u64, and this is {found}")
         return array.partition("[")[0]
 
-    def call(self, node: ast.expr, name: str, arguments: list[ast.expr]) -> Type:
-        value = self.function.__globals__.get(name)
+    def call(self, node: ast.expr, callee: ast.expr, arguments: list[ast.expr]) -> Type:
+        name, value = ast.unparse(callee), self.looked_up(callee)
         if isinstance(value, type) and value in _CONSTRUCTORS and len(arguments) == 1:
             return self.conversion(node, _CONSTRUCTORS[value], arguments[0])
         found = [self.type_of(each) for each in arguments]
         if isinstance(value, types.FunctionType):
             if value not in called(self.function).values():
                 raise self.refusal(node, f"{name} is no function of a kernel module")
+            if isinstance(callee, ast.Attribute):
+                self.rename(callee, value)
             return _followed(value, tuple(found)).returned
         if value is None and name in ("min", "max") and len(found) > 1 and found[0] in _WIDE:
             return self.same(node, found)
@@ -443,7 +463,7 @@ class _Function:
         if isinstance(argument, ast.Constant) and type(argument.value) is float:
             return to  # a literal with its type
         if to not in _FLOATS and (value := self.value_of(argument)) is not None:
-            self.literals[node] = self.constant(node, value, to)
+            self.rename(node, self.constant(node, value, to))
             return to
         found = self.type_of(argument)
         if found in _FLOATS and to not in _FLOATS:

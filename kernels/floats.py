@@ -49,7 +49,7 @@ INFINITE: Final = i64(1)
 NOT_A_NUMBER: Final = i64(2)
 
 
-def packed_float(negative: Any, mantissa: Any, exponent: Any, sticky: Any, single: Any) -> Any:
+def packed_float(negative, mantissa, exponent, sticky, single):
     """Return the bits of the double, or `single` float, nearest to ``mantissa * 2 ** exponent``; ties to even.
 
     `sticky` is not zero where the number is a little more than that.
@@ -68,24 +68,14 @@ def packed_float(negative: Any, mantissa: Any, exponent: Any, sticky: Any, singl
     return packed(negative, mantissa, exponent, sticky, digits, least, most, infinity, sign)
 
 
-def packed_half(negative: Any, mantissa: Any, exponent: Any, sticky: Any) -> Any:
+def packed_half(negative, mantissa, exponent, sticky):
     """Return the bits of the float of two bytes nearest to a number, as :func:`packed_float` does."""
     return packed(
         negative, mantissa, exponent, sticky, HALF_BITS, HALF_LEAST, HALF_MOST, HALF_INFINITY, HALF_SIGN
     )
 
 
-def packed(
-    negative: Any,
-    mantissa: Any,
-    exponent: Any,
-    sticky: Any,
-    digits: Any,
-    least: Any,
-    most: Any,
-    infinity: Any,
-    sign: Any,
-) -> Any:
+def packed(negative, mantissa, exponent, sticky, digits, least, most, infinity, sign):
     """Return the bits of the nearest float of a format: its digits and exponents, its infinity and its sign bit."""
     bits = u64(0)
     if mantissa != 0:
@@ -113,7 +103,7 @@ def packed(
     return bits
 
 
-def parts_of_float(bits: Any, single: Any) -> Any:
+def parts_of_float(bits, single):
     """Return whether a float is negative, its mantissa and exponent, and its kind: finite, infinite or NaN."""
     shift = DOUBLE_SHIFT
     fraction = DOUBLE_FRACTION
@@ -140,7 +130,7 @@ def parts_of_float(bits: Any, single: Any) -> Any:
     return (bits >> sign) & 1 != 0, mantissa, exponent, kind
 
 
-def widened(bits: Any) -> Any:
+def widened(bits):
     """Return the bits of the double that a float is."""
     negative, mantissa, exponent, kind = parts_of_float(bits, True)
     wide = DOUBLE_INFINITY
@@ -155,7 +145,7 @@ def widened(bits: Any) -> Any:
     return wide
 
 
-def decimal_ratio(high: Any, low: Any, scale: Any) -> Any:
+def decimal_ratio(high, low, scale):
     """Return ``number / 10 ** scale`` for a number of two words as a mantissa, an exponent, and what is more."""
     mantissa = u64(0)
     exponent = i64(0)
@@ -187,7 +177,7 @@ def decimal_ratio(high: Any, low: Any, scale: Any) -> Any:
     return mantissa, exponent, sticky
 
 
-def float_of_decimal(negative: Any, high: Any, low: Any, scale: Any, size: Any) -> Any:
+def float_of_decimal(negative, high, low, scale, size):
     """Return the bits of the float of 2, 4 or 8 bytes nearest to a decimal of two words; ties to even."""
     bits = u64(0)
     known = high == 0
@@ -210,7 +200,7 @@ def float_of_decimal(negative: Any, high: Any, low: Any, scale: Any, size: Any) 
     return bits
 
 
-def is_halfway(bits: Any, size: Any) -> Any:
+def is_halfway(bits, size):
     """Return whether a positive double may be half way between two floats of 2 or 4 bytes."""
     drop = WIDER
     least_normal = SINGLE_LEAST_NORMAL
@@ -223,7 +213,7 @@ def is_halfway(bits: Any, size: Any) -> Any:
     return rest == half or (bits < least_normal and rest & (half - 1) == 0)
 
 
-def scaled_float(mantissa: Any, exponent: Any, factor: Any) -> Any:
+def scaled_float(mantissa, exponent, factor):
     """Return ``mantissa * factor`` as a mantissa, an exponent and what is more, for numbers below ``2 ** 53``."""
     low = (mantissa & 0xFFFFFFFF) * factor
     high = (mantissa >> 32) * factor + (low >> 32)
@@ -272,7 +262,7 @@ EXACT_FROM = i64(-4)
 EXACT_TO = i64(23)
 
 
-def double_of(digits: Any, exponent: Any) -> Any:
+def double_of(digits, exponent):
     """Return the bits of the double nearest to ``digits · 10^exponent``."""
     if digits == 0 or exponent < SMALLEST:
         return u64(0)
@@ -309,7 +299,7 @@ def double_of(digits: Any, exponent: Any) -> Any:
     return (u64(place) << DOUBLE_SHIFT) | (fraction & DOUBLE_FRACTION)
 
 
-def nearest_double(digits: Any, exponent: Any, more: Any) -> Any:
+def nearest_double(digits, exponent, more):
     """Return the bits of the double nearest to ``digits · 10^exponent``, without sign, and 1 where that is known.
     `digits` are the first significant ones, at most 19; `more` is 1 where there were further ones.
     Below the doubles it is 0, beyond them infinity.

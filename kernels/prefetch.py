@@ -10,11 +10,11 @@ from __future__ import annotations
 from typing import Any, Final
 
 
-def prefetch(data: Any, at: Any) -> None:
+def prefetch(data, at):
     """Ask for the bytes around a place that will be read soon; it may be a place that is nowhere."""
 
 
-def prefetch_page(data: Any, at: Any) -> None:
+def prefetch_page(data, at):
     """Ask for the bytes around a place a page of memory ahead of what is read, one after the other.
 
     Processors foresee that, but most of them not from one page to the next: on a Xeon each of many short rows took
@@ -26,7 +26,7 @@ def prefetch_page(data: Any, at: Any) -> None:
 INSTRUCTIONS: Final[dict[Any, int]] = {prefetch: 2, prefetch_page: 3}
 
 
-def compile_instruction(function: Any) -> None:
+def compile_instruction(function):
     """Have numba compile one of :data:`INSTRUCTIONS`; the instruction never faults."""
     from llvmlite import ir  # type: ignore[import-untyped]  # it has no types
     from numba import types

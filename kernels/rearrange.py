@@ -8,7 +8,7 @@ little-endian, :data:`BLOCK` bytes; of views and intervals, one slot of 16 bytes
 
 from __future__ import annotations
 
-from typing import Any, Final
+from typing import Final
 
 from bowstring.kernels.types import i64, u64
 
@@ -20,7 +20,7 @@ ITEMS_PER_TILE: Final = 8
 TILE_BYTES = i64(TILE)
 
 
-def gather_pieces(i: Any, source: Any, table: Any, pieces: Any, out: Any) -> None:
+def gather_pieces(i, source, table, pieces, out):
     """Write four words of the target. What is left of a piece's last tile is zeroed."""
     # table, for all pieces one after the other: the written tile at which each begins, rising from 0; the tile of
     # the target; its byte in `source`; its bytes. No word of `source` without a byte of a piece is touched.
@@ -64,7 +64,7 @@ SLOT: Final = i64(16)
 LONGEST_INSIDE = i64(12)
 
 
-def swap_elements(i: Any, data: Any, last: Any, out: Any) -> None:
+def swap_elements(i, data, last, out):
     """Write elements with their bytes turned around; `last` is their width, a power of 2, less 1."""
     first = i * BLOCK
     held = min(i64(len(data)), i64(len(out)))
@@ -73,7 +73,7 @@ def swap_elements(i: Any, data: Any, last: Any, out: Any) -> None:
         out[at] = data[i64(at) ^ last]
 
 
-def swap_intervals(i: Any, data: Any, out: Any) -> None:
+def swap_intervals(i, data, out):
     """Write an interval: months and days of four bytes each, then nanoseconds of eight."""
     first = i * SLOT
     for at in range(first, first + 8):
@@ -82,7 +82,7 @@ def swap_intervals(i: Any, data: Any, out: Any) -> None:
         out[at] = data[i64(at) ^ 7]
 
 
-def swap_views(i: Any, data: Any, out: Any) -> None:
+def swap_views(i, data, out):
     """Write a view: its size, and buffer and offset where it has them; text and prefix are bytes."""
     first = i * SLOT
     size = u64(0)

@@ -307,4 +307,10 @@ def fingerprint(kernel: Kernel) -> str:
 
 
 def _named(function: Kernel) -> dict[str, Any]:
-    return {name: function.__globals__.get(name) for name in function.__code__.co_names}
+    """Return what a function's code names in its module, and in modules imported there: that, or a little more."""
+    names = function.__code__.co_names
+    found = {name: function.__globals__.get(name) for name in names}
+    for name, module in list(found.items()):
+        if isinstance(module, types.ModuleType):
+            found |= {f"{name}.{each}": getattr(module, each) for each in names if hasattr(module, each)}
+    return found

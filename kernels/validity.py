@@ -7,7 +7,7 @@ as the whole words among them, which begin at byte ``lead``; bits beyond them, a
 
 from __future__ import annotations
 
-from typing import Any, Final
+from typing import Final
 
 from bowstring.kernels.types import i64, u32, u64
 
@@ -30,7 +30,7 @@ SEVENS = u64(0x7F7F7F7F7F7F7F7F)
 TOGETHER = u64(0x0102040810204080)
 
 
-def word_at(bitmap: Any, words: Any, lead: Any, start: Any, count: Any) -> Any:
+def word_at(bitmap, words, lead, start, count):
     """Return the bits ``[start, start + count)`` of a bitmap as a word; at most 64, at least none."""
     at = start - (lead << 3)
     place = at >> 6
@@ -48,7 +48,7 @@ def word_at(bitmap: Any, words: Any, lead: Any, start: Any, count: Any) -> Any:
     return word
 
 
-def edge_at(bitmap: Any, start: Any) -> Any:
+def edge_at(bitmap, start):
     """Return the 64 bits from `start` on, byte by byte, as many as there are."""
     first = start >> 3
     shift = u64(start & 7)
@@ -61,13 +61,13 @@ def edge_at(bitmap: Any, start: Any) -> Any:
     return word
 
 
-def bit_is_set(bitmap: Any, slot: Any) -> Any:
+def bit_is_set(bitmap, slot):
     """Return whether a slot is valid; without a bitmap, and beyond its end, every slot is."""
     at = slot >> 3
     return at >= i64(len(bitmap)) or (u64(bitmap[at]) >> u64(slot & 7)) & 1 != 0
 
 
-def set_bits_of(word: Any) -> Any:
+def set_bits_of(word):
     """Return how many bits of a word are set."""
     pairs = word - ((word >> 1) & PAIRS)
     fours = (pairs & FOURS) + ((pairs >> 2) & FOURS)
@@ -75,25 +75,15 @@ def set_bits_of(word: Any) -> Any:
     return i64((eights * SUM) >> 56)
 
 
-def shift_bits(i: Any, bitmap: Any, words: Any, lead: Any, start: Any, length: Any, out: Any) -> None:
+def shift_bits(i, bitmap, words, lead, start, length, out):
     """Write the bits ``[start, start + length)`` from bit 0 on."""
     at = i * 64
     out[u64(i)] = word_at(bitmap, words, lead, start + at, length - at)
 
 
 def and_bits(
-    i: Any,
-    left: Any,
-    left_words: Any,
-    left_lead: Any,
-    left_start: Any,
-    right: Any,
-    right_words: Any,
-    right_lead: Any,
-    right_start: Any,
-    length: Any,
-    out: Any,
-) -> None:
+    i, left, left_words, left_lead, left_start, right, right_words, right_lead, right_start, length, out
+):
     """Write which slots are set in both of two bitmaps."""
     at = i * 64
     word = word_at(left, left_words, left_lead, left_start + at, length - at)
@@ -101,25 +91,15 @@ def and_bits(
 
 
 def or_bits(
-    i: Any,
-    left: Any,
-    left_words: Any,
-    left_lead: Any,
-    left_start: Any,
-    right: Any,
-    right_words: Any,
-    right_lead: Any,
-    right_start: Any,
-    length: Any,
-    out: Any,
-) -> None:
+    i, left, left_words, left_lead, left_start, right, right_words, right_lead, right_start, length, out
+):
     """Write which slots are set in one of two bitmaps, or in both."""
     at = i * 64
     word = word_at(left, left_words, left_lead, left_start + at, length - at)
     out[u64(i)] = word | word_at(right, right_words, right_lead, right_start + at, length - at)
 
 
-def count_bits(i: Any, bitmap: Any, words: Any, lead: Any, start: Any, length: Any, out: Any) -> None:
+def count_bits(i, bitmap, words, lead, start, length, out):
     """Write how many of the bits ``[start, start + length)`` an item's words have set."""
     total = i64(0)
     first = i // LANES * LANES * COUNTED + i % LANES
@@ -130,7 +110,7 @@ def count_bits(i: Any, bitmap: Any, words: Any, lead: Any, start: Any, length: A
     out[u64(i)] = total
 
 
-def expand_bits(i: Any, bitmap: Any, start: Any, out: Any) -> None:
+def expand_bits(i, bitmap, start, out):
     """Write eight bits as bytes of 0 and 1, those of the bitmap's byte that follow the last wanted too."""
     at = start + i * 8
     first = at >> 3
@@ -144,7 +124,7 @@ def expand_bits(i: Any, bitmap: Any, start: Any, out: Any) -> None:
     out[u64(i)] = (((((bits & 0xFF) * SUM) & EACH) + SEVENS) >> 7) & SUM
 
 
-def pack_flags(i: Any, flags: Any, words: Any, lead: Any, out: Any) -> None:
+def pack_flags(i, flags, words, lead, out):
     """Write 32 bytes as bits: 0 for 0, 1 for anything else."""
     packed = u64(0)
     for k in range(4):

@@ -5,7 +5,7 @@ There is no kernel here. A number of two words is given with the higher word fir
 
 from __future__ import annotations
 
-from typing import Any, Final
+from typing import Final
 
 from bowstring.kernels.types import i64, u8, u64
 
@@ -22,7 +22,7 @@ BACKSLASHES = u64(0x5C5C5C5C5C5C5C5C)
 TIMES_TEN = u64((2**64 - 1) // 10 - 1)
 
 
-def load_word(data: Any, at: Any) -> Any:
+def load_word(data, at):
     """Return the eight bytes from `at` on, which lie in `data`; compilers make it one load."""
     return (
         u64(data[at])
@@ -36,7 +36,7 @@ def load_word(data: Any, at: Any) -> Any:
     )
 
 
-def store_word(out: Any, at: Any, word: Any) -> None:
+def store_word(out, at, word):
     """Write a word as eight bytes, which `out` has from `at` on."""
     out[at] = u8(word & 0xFF)
     out[at + 1] = u8(word >> 8 & 0xFF)
@@ -48,7 +48,7 @@ def store_word(out: Any, at: Any, word: Any) -> None:
     out[at + 7] = u8(word >> 56 & 0xFF)
 
 
-def escaped_bytes(word: Any) -> Any:
+def escaped_bytes(word):
     """Return a word whose lowest bit of all that are set is in the first byte that JSON escapes; 0 without one.
 
     Such a byte is a quote, a backslash or a control character; behind the first, bits may be wrong.
@@ -61,7 +61,7 @@ def escaped_bytes(word: Any) -> Any:
     return found & HIGH
 
 
-def leading_zeros(word: Any) -> Any:
+def leading_zeros(word):
     """Return how many bits lie above the highest that is set; 64 where none is."""
     count = i64(0)
     rest = word
@@ -77,7 +77,7 @@ def leading_zeros(word: Any) -> Any:
     return count
 
 
-def product(left: Any, right: Any) -> Any:
+def product(left, right):
     """Return the product of two words as two."""
     left_low = left & 0xFFFFFFFF
     left_high = left >> 32
@@ -89,7 +89,7 @@ def product(left: Any, right: Any) -> Any:
     return left_high * right_high + (middle >> 32) + (other >> 32), (other << 32) | (low & 0xFFFFFFFF)
 
 
-def shifted_up(high: Any, low: Any, count: Any) -> Any:
+def shifted_up(high, low, count):
     """Return a number of two words times ``2 ** count``, of less than 128."""
     upper = high
     lower = low
@@ -102,12 +102,12 @@ def shifted_up(high: Any, low: Any, count: Any) -> Any:
     return upper, lower
 
 
-def below(high: Any, low: Any, bound_high: Any, bound_low: Any) -> Any:
+def below(high, low, bound_high, bound_low):
     """Return whether a number of two words is less than another."""
     return high < bound_high or (high == bound_high and low < bound_low)
 
 
-def negated(high: Any, low: Any) -> Any:
+def negated(high, low):
     """Return a number of two words with the other sign."""
     lower = ~low + 1
     upper = ~high
@@ -116,14 +116,14 @@ def negated(high: Any, low: Any) -> Any:
     return upper, lower
 
 
-def times_ten(high: Any, low: Any) -> Any:
+def times_ten(high, low):
     """Return ten times a number of two words, and whether two words can hold it."""
     lower = (low & 0xFFFFFFFF) * 10
     middle = (low >> 32) * 10 + (lower >> 32)
     return high * 10 + (middle >> 32), (middle << 32) | (lower & 0xFFFFFFFF), high <= TIMES_TEN
 
 
-def by_ten(high: Any, low: Any) -> Any:
+def by_ten(high, low):
     """Return a tenth of a number of two words, and what is left over."""
     upper = (high % 10 << 32) | (low >> 32)
     lower = (upper % 10 << 32) | (low & 0xFFFFFFFF)

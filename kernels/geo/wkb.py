@@ -8,7 +8,7 @@ the least x that is not negative and the greatest that is. Minima stand at even 
 
 from __future__ import annotations
 
-from typing import Any, Final
+from typing import Final
 
 from bowstring.kernels.types import i64, u8, u64
 from bowstring.kernels.validity import bit_is_set
@@ -71,20 +71,20 @@ M = i64(6)
 EAST = i64(8)
 
 
-def key_of(word: Any) -> Any:
+def key_of(word):
     """Return the bits of a double as an integer that has its order."""
     signed = i64(word)
     return signed ^ ((signed >> 63) & MAGNITUDE)
 
 
-def swapped(word: Any) -> Any:
+def swapped(word):
     """Return a word with its bytes in the other order."""
     pairs = ((word >> 8) & ODD) | ((word & ODD) << 8)
     halves = ((pairs >> 16) & HALVES) | ((pairs & HALVES) << 16)
     return (halves >> 32) | (halves << 32)
 
 
-def number_at(data: Any, at: Any, big: Any) -> Any:
+def number_at(data, at, big):
     """Return the unsigned integer of four bytes that lie in `data`."""
     first = u64(data[at])
     second = u64(data[at + 1])
@@ -96,7 +96,7 @@ def number_at(data: Any, at: Any, big: Any) -> Any:
     return number
 
 
-def header_at(data: Any, at: Any, stop: Any) -> Any:
+def header_at(data, at, stop):
     """Return a status, whether numbers are big-endian, the type, whether it has Z and M, and its own end."""
     status = OK
     big = False
@@ -125,7 +125,7 @@ def header_at(data: Any, at: Any, stop: Any) -> Any:
     return status, big, kind, has_z, has_m, end
 
 
-def count_at(data: Any, at: Any, stop: Any, big: Any) -> Any:
+def count_at(data, at, stop, big):
     """Return a status, a count, and where it ends."""
     status = OK
     count = u64(0)
@@ -138,7 +138,7 @@ def count_at(data: Any, at: Any, stop: Any, big: Any) -> Any:
     return status, count, end
 
 
-def widened(word: Any, least: Any, greatest: Any, east: Any, west: Any) -> Any:
+def widened(word, least, greatest, east, west):
     """Return the four keys of an extent that takes in a double; NaN is skipped."""
     if word & UNSIGNED <= INFINITY:
         key = key_of(word)
@@ -151,7 +151,7 @@ def widened(word: Any, least: Any, greatest: Any, east: Any, west: Any) -> Any:
     return least, greatest, east, west
 
 
-def extent(data: Any, at: Any, count: Any, stride: Any, big: Any) -> Any:
+def extent(data, at, count, stride, big):
     """Return four keys of the doubles at `at` and every `stride` bytes from there on.
 
     They are the least and the greatest, the least that is not negative, and the greatest that is.
@@ -170,7 +170,7 @@ def extent(data: Any, at: Any, count: Any, stride: Any, big: Any) -> Any:
     return least, greatest, east, west
 
 
-def clear(state: Any, masks: Any, slots: Any, slot: Any) -> None:
+def clear(state, masks, slots, slot):
     """Let a state be that of no coordinates."""
     masks[slot] = u64(0)
     for k in range(KEYS):
@@ -180,15 +180,13 @@ def clear(state: Any, masks: Any, slots: Any, slot: Any) -> None:
         state[k * slots + slot] = key
 
 
-def widen(state: Any, slots: Any, place: Any, least: Any, greatest: Any) -> None:
+def widen(state, slots, place, least, greatest):
     """Let a pair of keys of a state take in another."""
     state[place] = min(i64(state[place]), least)
     state[place + slots] = max(i64(state[place + slots]), greatest)
 
 
-def take_vertices(
-    data: Any, at: Any, count: Any, stride: Any, big: Any, has_z: Any, state: Any, slots: Any, slot: Any
-) -> None:
+def take_vertices(data, at, count, stride, big, has_z, state, slots, slot):
     """Let a state take in vertices of `stride` bytes each."""
     axis = u64(0)
     while axis * WIDTH < stride:
@@ -202,18 +200,7 @@ def take_vertices(
         axis += 1
 
 
-def take_simple(
-    data: Any,
-    begin: Any,
-    stop: Any,
-    kind: Any,
-    big: Any,
-    has_z: Any,
-    has_m: Any,
-    state: Any,
-    slots: Any,
-    slot: Any,
-) -> Any:
+def take_simple(data, begin, stop, kind, big, has_z, has_m, state, slots, slot):
     """Take in the point, line or polygon of which the header ends at `begin`: a status, its end, and its edges."""
     status = OK
     edges = u64(0)
@@ -243,9 +230,7 @@ def take_simple(
     return status, at, edges
 
 
-def take_geometry(
-    data: Any, start: Any, stop: Any, depth: Any, room: Any, base: Any, state: Any, slots: Any, slot: Any
-) -> Any:
+def take_geometry(data, start, stop, depth, room, base, state, slots, slot):
     """Take in ``data[start:stop]``: a status, and the bits of its type and its edges."""
     # Only collections hold others of any type and need room; of other geometries, `parts` and their type suffice.
     at = start
@@ -296,18 +281,7 @@ def take_geometry(
     return status, mask
 
 
-def take_points(
-    data: Any,
-    starts: Any,
-    stops: Any,
-    validity: Any,
-    begin: Any,
-    until: Any,
-    statuses: Any,
-    state: Any,
-    slots: Any,
-    slot: Any,
-) -> Any:
+def take_points(data, starts, stops, validity, begin, until, statuses, state, slots, slot):
     """Take in the little-endian points XY that rows from `begin` on are, and return the first row that is none.
 
     Most columns of points hold nothing else: their keys stay in registers.
@@ -342,20 +316,7 @@ def take_points(
     return row
 
 
-def scan_wkb(
-    i: Any,
-    block: Any,
-    spread: Any,
-    validity: Any,
-    starts: Any,
-    stops: Any,
-    data: Any,
-    depth: Any,
-    room: Any,
-    state: Any,
-    masks: Any,
-    statuses: Any,
-) -> None:
+def scan_wkb(i, block, spread, validity, starts, stops, data, depth, room, state, masks, statuses):
     """Write the status of each row, the state and the mask of all rows of the block; with `spread`, of each row."""
     # room: `depth` words for each work item; a mask has the bits of all types of rows, and `EDGES`.
     # The state and the mask of a row whose status is an error are not exact.

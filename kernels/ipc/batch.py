@@ -1,4 +1,3 @@
-# ruff: noqa: SIM114  a branch is for one rule
 """Record batches by the plan of their layout: written as a message, and taken over from Arrow's C structs.
 
 Work item: a batch. A plan (:mod:`bowstring.columnar.plan`) is a head, a row for each node, and one for each buffer.
@@ -11,7 +10,7 @@ spans are bounded by their regions, and structs are believed, which share the pr
 
 from __future__ import annotations
 
-from typing import Any, Final
+from typing import Final
 
 from bowstring.kernels.ipc.flatbuffer import integer_at
 from bowstring.kernels.types import i64, u8, u64
@@ -101,7 +100,7 @@ MOST_BITS = i64(2**61)
 ALIGNED = i64(63)
 
 
-def bits_at(memory: Any, bit: Any, count: Any) -> Any:
+def bits_at(memory, bit, count):
     """Return up to 64 bits from one on, the first one lowest; no byte behind the last is touched."""
     first = bit >> 3
     shift = bit & 7
@@ -120,7 +119,7 @@ def bits_at(memory: Any, bit: Any, count: Any) -> Any:
     return word
 
 
-def set_bits(memory: Any, bit: Any, count: Any) -> Any:
+def set_bits(memory, bit, count):
     """Return how many of some bits are set."""
     total = i64(0)
     at = i64(0)
@@ -130,7 +129,7 @@ def set_bits(memory: Any, bit: Any, count: Any) -> Any:
     return total
 
 
-def copy_bits(memory: Any, bit: Any, count: Any, out: Any, to: Any) -> None:
+def copy_bits(memory, bit, count, out, to):
     """Copy bits to a whole byte, and zeros behind the last."""
     at = i64(0)
     while at < count:
@@ -146,7 +145,7 @@ def copy_bits(memory: Any, bit: Any, count: Any, out: Any, to: Any) -> None:
         at += 64
 
 
-def copy_rebased(memory: Any, at: Any, count: Any, bits: Any, first: Any, out: Any, to: Any) -> None:
+def copy_rebased(memory, at, count, bits, first, out, to):
     """Copy offsets, each less by the first."""
     if bits == 32:
         for k in range(count):
@@ -161,7 +160,7 @@ def copy_rebased(memory: Any, at: Any, count: Any, bits: Any, first: Any, out: A
             store_word(out, u64(to + 8 * k), u64(i64(load_word(memory, u64(at + 8 * k))) - first))
 
 
-def nulls_among(length: Any, before: Any, nulls: Any) -> Any:
+def nulls_among(length, before, nulls):
     """Return the null count of so many slots of a node with `before` slots: -1 where it is unknown."""
     found = i64(-1)
     if length == before:
@@ -173,7 +172,7 @@ def nulls_among(length: Any, before: Any, nulls: Any) -> Any:
     return found
 
 
-def times(slots: Any, factor: Any) -> Any:
+def times(slots, factor):
     """Return the slots of a child, -1 where they are more than can be."""
     found = slots * factor
     if factor > 0 and slots > MOST_BITS // factor:
@@ -181,7 +180,7 @@ def times(slots: Any, factor: Any) -> Any:
     return found
 
 
-def span_at(spans: Any, regions: Any, at: Any, memory: Any) -> Any:
+def span_at(spans, regions, at, memory):
     """Return region, address and bytes of a buffer, none if it is not inside of its region; and whether it is."""
     region = spans[SPAN * at]
     start = spans[SPAN * at + 1]
@@ -200,7 +199,7 @@ def span_at(spans: Any, regions: Any, at: Any, memory: Any) -> Any:
     return region, address, nbytes, inside
 
 
-def slots_of(plan: Any, k: Any, rows: Any, whole: Any, nodes: Any, room: Any) -> Any:
+def slots_of(plan, k, rows, whole, nodes, room):
     """Note the slots that some rows need of a node; return whether it has them.
 
     With `whole`, all slots are needed of what offsets point into.
@@ -230,7 +229,7 @@ def slots_of(plan: Any, k: Any, rows: Any, whole: Any, nodes: Any, room: Any) ->
     return known
 
 
-def ends_of(memory: Any, plan: Any, k: Any, regions: Any, spans: Any, room: Any) -> Any:
+def ends_of(memory, plan, k, regions, spans, room):
     """Note the first and the last offset of a node, if it has offsets; return whether they can be right."""
     row = HEAD + k * NODE_ROW
     start = room[ROOM * k + START]
@@ -257,7 +256,7 @@ def ends_of(memory: Any, plan: Any, k: Any, regions: Any, spans: Any, room: Any)
     return known
 
 
-def struct_in(memory: Any, pointers: Any, count: Any, at: Any) -> Any:
+def struct_in(memory, pointers, count, at):
     """Return the address of one of the structs that some pointers lead to, 0 where there is none."""
     end = u64(len(memory))
     struct = u64(0)
@@ -268,7 +267,7 @@ def struct_in(memory: Any, pointers: Any, count: Any, at: Any) -> Any:
     return struct
 
 
-def shape_of(memory: Any, struct: Any, plan: Any, row: Any) -> Any:
+def shape_of(memory, struct, plan, row):
     """Return length, null count, offset and pointers of a struct, and whether it is what the plan says."""
     length = i64(0)
     nulls = i64(0)
@@ -292,7 +291,7 @@ def shape_of(memory: Any, struct: Any, plan: Any, row: Any) -> Any:
     return length, nulls, offset, pointers, is_known
 
 
-def read_structs(memory: Any, address: Any, plan: Any, rows: Any, room: Any, nodes: Any, spans: Any) -> Any:
+def read_structs(memory, address, plan, rows, room, nodes, spans):
     """Note nodes and buffers of the struct ArrowArray of a batch, whole as they lie there; return a status.
 
     A buffer that slots need and that is not there gets a negative length.
@@ -360,22 +359,8 @@ def read_structs(memory: Any, address: Any, plan: Any, rows: Any, room: Any, nod
 
 
 def write_batch(
-    _item: Any,
-    memory: Any,
-    struct: Any,
-    plan: Any,
-    regions: Any,
-    rows: Any,
-    nodes: Any,
-    spans: Any,
-    head: Any,
-    places: Any,
-    most: Any,
-    room: Any,
-    out: Any,
-    pieces: Any,
-    state: Any,
-) -> None:
+    _item, memory, struct, plan, regions, rows, nodes, spans, head, places, most, room, out, pieces, state
+):
     """Write a message: its prefix and metadata, and behind them the body if it has no more bytes than `most`.
 
     The batch is the one at the address of a struct ArrowArray, whose `nodes` and `spans` are noted first, in one
@@ -501,18 +486,7 @@ def write_batch(
     state[3] = cursor
 
 
-def import_batch(
-    _item: Any,
-    memory: Any,
-    address: Any,
-    plan: Any,
-    rows: Any,
-    room: Any,
-    nodes: Any,
-    spans: Any,
-    out: Any,
-    state: Any,
-) -> None:
+def import_batch(_item, memory, address, plan, rows, room, nodes, spans, out, state):
     """Note nodes and buffers of the struct ArrowArray of a batch; each buffer begins with the first row.
 
     `room` gets the address of the struct of each node. Bits that begin within a byte are copied to `out`. The spans

@@ -5,7 +5,7 @@ A flatbuffer has `size` bytes from `begin` on; positions in it count from its fi
 
 from __future__ import annotations
 
-from typing import Any, Final
+from typing import Final
 
 from bowstring.kernels.types import i64, u64
 from bowstring.kernels.words import load_word
@@ -26,17 +26,17 @@ REFERENCE: Final = i64(4)
 NUMBER: Final = i64(8)
 
 
-def half_at(memory: Any, at: Any) -> Any:
+def half_at(memory, at):
     """Return 16 bits as a number."""
     return u64(memory[at]) | u64(memory[at + 1]) << 8
 
 
-def word_at(memory: Any, at: Any) -> Any:
+def word_at(memory, at):
     """Return 32 bits as a number."""
     return u64(memory[at]) | u64(memory[at + 1]) << 8 | u64(memory[at + 2]) << 16 | u64(memory[at + 3]) << 24
 
 
-def integer_at(memory: Any, at: Any, bits: Any) -> Any:
+def integer_at(memory, at, bits):
     """Return the signed integer of 16, 32 or 64 bits at an address."""
     number = i64(0)
     if bits == 64:
@@ -48,7 +48,7 @@ def integer_at(memory: Any, at: Any, bits: Any) -> Any:
     return number
 
 
-def followed(memory: Any, begin: Any, size: Any, position: Any) -> Any:
+def followed(memory, begin, size, position):
     """Return where a reference leads; NOWHERE if it is misaligned, or leads outside."""
     where = NOWHERE
     if position >= 0 and position & 3 == 0 and position <= size - 4:
@@ -58,7 +58,7 @@ def followed(memory: Any, begin: Any, size: Any, position: Any) -> Any:
     return where
 
 
-def vtable_of(memory: Any, begin: Any, size: Any, table: Any) -> Any:
+def vtable_of(memory, begin, size, table):
     """Return where the vtable of a table is, and its bytes; 0 of them where it is broken."""
     vtable = i64(0)
     nbytes = i64(0)
@@ -72,9 +72,7 @@ def vtable_of(memory: Any, begin: Any, size: Any, table: Any) -> Any:
     return vtable, nbytes
 
 
-def field_at(
-    memory: Any, begin: Any, size: Any, table: Any, vtable: Any, nbytes: Any, index: Any, width: Any
-) -> Any:
+def field_at(memory, begin, size, table, vtable, nbytes, index, width):
     """Return where a field of a table is: 0 where it is absent, NOWHERE where it is not right."""
     where = i64(0)
     if 6 + 2 * index <= nbytes:
@@ -86,7 +84,7 @@ def field_at(
     return where
 
 
-def vector_at(memory: Any, begin: Any, size: Any, field: Any, width: Any, odd: Any) -> Any:
+def vector_at(memory, begin, size, field, width, odd):
     """Return where the first element of a vector is, NOWHERE if that is not right, and how many there are.
 
     A field of 0 is absent. Elements must not begin where a bit of `odd` is set.

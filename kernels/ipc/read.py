@@ -1,4 +1,3 @@
-# ruff: noqa: PLW3301, SIM102  the dialect's `min` takes two; a branch is for one rule
 """Record batch messages read by the plan of their layout: decoded, checked, and their buffers placed.
 
 Work item: some messages of one stream. Positions in metadata count from its first byte, and each is checked before
@@ -11,61 +10,11 @@ rules, and names what is wrong (:mod:`bowstring.ipc.body.check`). The first mess
 
 from __future__ import annotations
 
-from typing import Any, Final
+from typing import Final
 
-from bowstring.kernels.ipc.batch import (
-    ALL_NULL,
-    BITS,
-    BUFFER_ROW,
-    BUFFERS,
-    BYTES,
-    CHILDREN,
-    COUNT,
-    DONE,
-    END_BITS,
-    FACTOR,
-    FIRST,
-    FIXED,
-    GROW,
-    HEAD,
-    LONGEST,
-    NO_NULLS,
-    NODE_ROW,
-    NODES,
-    OFFSETS,
-    ORDINAL,
-    OTHER,
-    PARENT,
-    ROLE,
-    RULE,
-    RUNS,
-    SPAN,
-    VALIDITY,
-    VARIADIC,
-    VIEWS,
-    span_at,
-    times,
-)
-from bowstring.kernels.ipc.flatbuffer import (
-    BYTE,
-    FIELD0,
-    FIELD1,
-    FIELD2,
-    FIELD3,
-    FIELD4,
-    NOWHERE,
-    NUMBER,
-    REFERENCE,
-    SHORT,
-    START,
-    field_at,
-    followed,
-    half_at,
-    integer_at,
-    vector_at,
-    vtable_of,
-    word_at,
-)
+from bowstring.kernels.ipc import batch
+from bowstring.kernels.ipc import flatbuffer as flat
+from bowstring.kernels.ipc.batch import span_at, times
 from bowstring.kernels.types import f64, i64, u64
 from bowstring.kernels.words import load_word
 
@@ -120,46 +69,46 @@ PAIR: Final = i64(16)
 ALIGNED: Final = i64(7)
 
 
-def envelope(memory: Any, begin: Any, size: Any, most: Any) -> Any:
+def envelope(memory, begin, size, most):
     """Return a status, where the table of a record batch is, and the bytes of the body."""
     why = WRONG
-    header = NOWHERE
+    header = flat.NOWHERE
     body = i64(0)
-    root = NOWHERE
+    root = flat.NOWHERE
     if size >= SMALLEST:
-        root = followed(memory, begin, size, START)
-    vtable, nbytes = vtable_of(memory, begin, size, root)
+        root = flat.followed(memory, begin, size, flat.START)
+    vtable, nbytes = flat.vtable_of(memory, begin, size, root)
     if nbytes > 0:
-        version = field_at(memory, begin, size, root, vtable, nbytes, FIELD0, SHORT)
-        kind = field_at(memory, begin, size, root, vtable, nbytes, FIELD1, BYTE)
-        inner = field_at(memory, begin, size, root, vtable, nbytes, FIELD2, REFERENCE)
-        length = field_at(memory, begin, size, root, vtable, nbytes, FIELD3, NUMBER)
-        custom = field_at(memory, begin, size, root, vtable, nbytes, FIELD4, REFERENCE)
+        version = flat.field_at(memory, begin, size, root, vtable, nbytes, flat.FIELD0, flat.SHORT)
+        kind = flat.field_at(memory, begin, size, root, vtable, nbytes, flat.FIELD1, flat.BYTE)
+        inner = flat.field_at(memory, begin, size, root, vtable, nbytes, flat.FIELD2, flat.REFERENCE)
+        length = flat.field_at(memory, begin, size, root, vtable, nbytes, flat.FIELD3, flat.NUMBER)
+        custom = flat.field_at(memory, begin, size, root, vtable, nbytes, flat.FIELD4, flat.REFERENCE)
         if min(version, min(kind, inner)) > 0 and min(length, custom) >= 0:
-            header = followed(memory, begin, size, inner)
+            header = flat.followed(memory, begin, size, inner)
             if length > 0:
                 body = i64(load_word(memory, begin + u64(length)))
             if (
-                half_at(memory, begin + u64(version)) != V5
+                flat.half_at(memory, begin + u64(version)) != V5
                 or u64(memory[begin + u64(kind)]) != RECORD_BATCH
                 or custom != 0
             ):
-                why = OTHER
+                why = batch.OTHER
             elif header >= 0 and body >= 0 and body <= most:
-                why = DONE
+                why = batch.DONE
     return why, header, body
 
 
-def codec_at(memory: Any, begin: Any, size: Any, position: Any) -> Any:
+def codec_at(memory, begin, size, position):
     """Return the number of a codec that a field refers to, BAD_CODEC if that is not one."""
     codec = NO_CODEC
     if position != 0:
         codec = BAD_CODEC
-        table = followed(memory, begin, size, position)
-        vtable, nbytes = vtable_of(memory, begin, size, table)
+        table = flat.followed(memory, begin, size, position)
+        vtable, nbytes = flat.vtable_of(memory, begin, size, table)
         if nbytes > 0:
-            which = field_at(memory, begin, size, table, vtable, nbytes, FIELD0, BYTE)
-            method = field_at(memory, begin, size, table, vtable, nbytes, FIELD1, BYTE)
+            which = flat.field_at(memory, begin, size, table, vtable, nbytes, flat.FIELD0, flat.BYTE)
+            method = flat.field_at(memory, begin, size, table, vtable, nbytes, flat.FIELD1, flat.BYTE)
             is_known = min(which, method) >= 0
             if is_known and method > 0:
                 is_known = u64(memory[begin + u64(method)]) == 0
@@ -172,39 +121,40 @@ def codec_at(memory: Any, begin: Any, size: Any, position: Any) -> Any:
     return codec
 
 
-def nodes_in(
-    memory: Any, begin: Any, first: Any, plan: Any, rows: Any, is_pointed: Any, nodes: Any, to: Any
-) -> Any:
+def nodes_in(memory, begin, first, plan, rows, is_pointed, nodes, to):
     """Note length and null count of each node; return a status."""
-    why = DONE
-    longest = plan[LONGEST]
-    for k in range(plan[NODES]):
-        if why == DONE:
-            row = HEAD + k * NODE_ROW
+    why = batch.DONE
+    longest = plan[batch.LONGEST]
+    for k in range(plan[batch.NODES]):
+        if why == batch.DONE:
+            row = batch.HEAD + k * batch.NODE_ROW
             length = i64(load_word(memory, begin + u64(first + PAIR * k)))
             nulls = i64(load_word(memory, begin + u64(first + PAIR * k + 8)))
-            rule = plan[row + RULE]
-            parent = plan[row + PARENT]
-            if is_pointed == 0 and rule == ALL_NULL:
+            rule = plan[row + batch.RULE]
+            parent = plan[row + batch.PARENT]
+            if is_pointed == 0 and rule == batch.ALL_NULL:
                 nulls = length
-            elif is_pointed == 0 and rule >= NO_NULLS and rule <= RUNS:
+            elif is_pointed == 0 and rule >= batch.NO_NULLS and rule <= batch.RUNS:
                 nulls = i64(0)
-            if length < 0 or nulls < -1 or nulls > length or (rule >= NO_NULLS and nulls != 0):
+            if length < 0 or nulls < -1 or nulls > length or (rule >= batch.NO_NULLS and nulls != 0):
                 why = WRONG
-            elif length > longest or (rule == ALL_NULL and nulls != length):
-                why = OTHER
+            elif length > longest or (rule == batch.ALL_NULL and nulls != length):
+                why = batch.OTHER
             if parent < 0:
                 if length != rows:
                     why = WRONG
             else:
                 outer = nodes[to + 2 * parent]
-                if plan[row + FACTOR] >= 0:
-                    needed = times(outer, plan[row + FACTOR])
-                    if needed < 0 and why == DONE:
-                        why = OTHER
+                if plan[row + batch.FACTOR] >= 0:
+                    needed = times(outer, plan[row + batch.FACTOR])
+                    if needed < 0 and why == batch.DONE:
+                        why = batch.OTHER
                     elif length < needed:
                         why = WRONG
-                if plan[HEAD + parent * NODE_ROW + RULE] == RUNS and plan[row + ORDINAL] == 1:
+                if (
+                    plan[batch.HEAD + parent * batch.NODE_ROW + batch.RULE] == batch.RUNS
+                    and plan[row + batch.ORDINAL] == 1
+                ):
                     ends = nodes[to + 2 * parent + 2]
                     if length < ends or (outer > 0 and ends == 0):
                         why = WRONG
@@ -213,35 +163,36 @@ def nodes_in(
     return why
 
 
-def last_offset(
-    memory: Any, address: Any, plan: Any, row: Any, role: Any, bits: Any, nodes: Any, of: Any, slots: Any
-) -> Any:
+def last_offset(memory, address, plan, row, role, bits, nodes, of, slots):
     """Return the last offset of a buffer, 0 where it has none, NOWHERE where offsets or run ends are wrong."""
     last = i64(0)
-    if role == OFFSETS:
-        start = integer_at(memory, u64(address), bits)
-        last = integer_at(memory, u64(address + slots * (bits >> 3)), bits)
+    if role == batch.OFFSETS:
+        start = flat.integer_at(memory, u64(address), bits)
+        last = flat.integer_at(memory, u64(address + slots * (bits >> 3)), bits)
         # A child is the node behind.
         if (
             start < 0
             or last < start
-            or (plan[row + CHILDREN] > 0 and last > nodes[of + 2 * ((row - HEAD) // NODE_ROW) + 2])
+            or (
+                plan[row + batch.CHILDREN] > 0
+                and last > nodes[of + 2 * ((row - batch.HEAD) // batch.NODE_ROW) + 2]
+            )
         ):
-            last = NOWHERE
-    elif role == FIXED and plan[row + PARENT] >= 0 and plan[row + ORDINAL] == 0:
-        parent = plan[row + PARENT]
+            last = flat.NOWHERE
+    elif role == batch.FIXED and plan[row + batch.PARENT] >= 0 and plan[row + batch.ORDINAL] == 0:
+        parent = plan[row + batch.PARENT]
         length = nodes[of + 2 * parent]
-        if plan[HEAD + parent * NODE_ROW + RULE] == RUNS and length > 0:
-            start = integer_at(memory, u64(address), bits)
-            end = integer_at(memory, u64(address + (slots - 1) * (bits >> 3)), bits)
+        if plan[batch.HEAD + parent * batch.NODE_ROW + batch.RULE] == batch.RUNS and length > 0:
+            start = flat.integer_at(memory, u64(address), bits)
+            end = flat.integer_at(memory, u64(address + (slots - 1) * (bits >> 3)), bits)
             if start <= 0 or end < start or end < length:
-                last = NOWHERE
+                last = flat.NOWHERE
     return last
 
 
-def claim_of(memory: Any, at: Any, nbytes: Any) -> Any:
+def claim_of(memory, at, nbytes):
     """Return a status, the claim of a buffer of a compressed body, and the bytes that it will have."""
-    why = DONE
+    why = batch.DONE
     claim = i64(0)
     becomes = i64(0)
     if nbytes > 0 and nbytes < PREFIX:
@@ -257,43 +208,37 @@ def claim_of(memory: Any, at: Any, nbytes: Any) -> Any:
 
 
 def buffers_in(
-    memory: Any,
-    begin: Any,
-    first: Any,
-    plan: Any,
-    regions: Any,
-    region: Any,
-    place: Any,
-    body: Any,
-    is_pointed: Any,
-    codec: Any,
-    room: Any,
-    of: Any,
-    counts: Any,
-    spans: Any,
-    to: Any,
-) -> Any:
+    memory, begin, first, plan, regions, region, place, body, is_pointed, codec, room, of, counts, spans, to
+):
     """Note where each buffer lies; return a status, and the bytes of all, decompressed and as they are."""
-    why = DONE
+    why = batch.DONE
     total = i64(0)
     sent = i64(0)
     at = i64(0)
     seen = i64(0)
-    num_nodes = plan[NODES]
+    num_nodes = plan[batch.NODES]
     for k in range(num_nodes):
-        row = HEAD + k * NODE_ROW
+        row = batch.HEAD + k * batch.NODE_ROW
         slots = room[of + 2 * k]
         nulls = room[of + 2 * k + 1]
         last = i64(0)
-        own = plan[row + COUNT]
+        own = plan[row + batch.COUNT]
         many = own
         for b in range(own):
-            if plan[HEAD + num_nodes * NODE_ROW + (plan[row + FIRST] + b) * BUFFER_ROW + ROLE] == VIEWS:
+            if (
+                plan[
+                    batch.HEAD
+                    + num_nodes * batch.NODE_ROW
+                    + (plan[row + batch.FIRST] + b) * batch.BUFFER_ROW
+                    + batch.ROLE
+                ]
+                == batch.VIEWS
+            ):
                 many = own + room[counts + seen]
                 seen += 1
         for b in range(many):
-            if why == DONE:
-                span = to + SPAN * at
+            if why == batch.DONE:
+                span = to + batch.SPAN * at
                 offset = i64(load_word(memory, begin + u64(first + PAIR * at)))
                 nbytes = i64(load_word(memory, begin + u64(first + PAIR * at + 8)))
                 sent += nbytes
@@ -305,10 +250,10 @@ def buffers_in(
                     if nbytes < 0 or nbytes != spans[span + 2]:
                         why = WRONG
                     elif nbytes > 0:
-                        which, address, _, inside = span_at(spans, regions, span // SPAN, memory)
+                        which, address, _, inside = span_at(spans, regions, span // batch.SPAN, memory)
                         looks = regions[2 * which]
                         if not inside:
-                            why = OTHER
+                            why = batch.OTHER
                 else:
                     if nbytes < 0:
                         why = WRONG
@@ -316,7 +261,7 @@ def buffers_in(
                         if offset < 0 or offset & 7 != 0 or nbytes > body or offset > body - nbytes:
                             why = WRONG
                             nbytes = i64(0)
-                    if why == DONE:
+                    if why == batch.DONE:
                         address = regions[2 * region] + place + offset
                         if nbytes > 0:
                             looks = regions[2 * region]
@@ -324,29 +269,33 @@ def buffers_in(
                         if codec >= 0:
                             looks = i64(0)
                             why, claim, becomes = claim_of(memory, u64(address), nbytes)
-                            if becomes > MOST_EXACT - total and why == DONE:
-                                why = OTHER
+                            if becomes > MOST_EXACT - total and why == batch.DONE:
+                                why = batch.OTHER
                             else:
                                 total += becomes
-                if b < own and why == DONE:
-                    rule = HEAD + num_nodes * NODE_ROW + (plan[row + FIRST] + b) * BUFFER_ROW
-                    role = plan[rule + ROLE]
-                    bits = plan[rule + BITS]
+                if b < own and why == batch.DONE:
+                    rule = (
+                        batch.HEAD
+                        + num_nodes * batch.NODE_ROW
+                        + (plan[row + batch.FIRST] + b) * batch.BUFFER_ROW
+                    )
+                    role = plan[rule + batch.ROLE]
+                    bits = plan[rule + batch.BITS]
                     needed = i64(0)
                     if slots > 0:
-                        needed = (slots * bits + plan[rule + END_BITS] + 7) >> 3
+                        needed = (slots * bits + plan[rule + batch.END_BITS] + 7) >> 3
                     if becomes < needed:
-                        if role != VALIDITY or becomes > 0 or nulls > 0:
+                        if role != batch.VALIDITY or becomes > 0 or nulls > 0:
                             why = WRONG
-                    elif codec >= 0 and role != BYTES and becomes - SLACK > 2 * needed:
+                    elif codec >= 0 and role != batch.BYTES and becomes - SLACK > 2 * needed:
                         why = WRONG
-                    if role == VALIDITY and nulls == 0 and codec < 0:
+                    if role == batch.VALIDITY and nulls == 0 and codec < 0:
                         becomes = i64(0)
-                    elif looks != 0 and role != BYTES and slots > 0 and why == DONE:
+                    elif looks != 0 and role != batch.BYTES and slots > 0 and why == batch.DONE:
                         last = last_offset(memory, address, plan, row, role, bits, room, of, slots)
                         if last < 0:
                             why = WRONG
-                    if role == BYTES and last > becomes and why == DONE:
+                    if role == batch.BYTES and last > becomes and why == batch.DONE:
                         why = WRONG
                 if codec >= 0:
                     becomes = nbytes
@@ -358,25 +307,25 @@ def buffers_in(
 
 
 def batch_in(
-    memory: Any,
-    begin: Any,
-    size: Any,
-    header: Any,
-    body: Any,
-    plan: Any,
-    limits: Any,
-    ratio: Any,
-    regions: Any,
-    region: Any,
-    place: Any,
-    is_pointed: Any,
-    spans: Any,
-    to: Any,
-    room: Any,
-    head: Any,
-    of: Any,
-    counts: Any,
-) -> Any:
+    memory,
+    begin,
+    size,
+    header,
+    body,
+    plan,
+    limits,
+    ratio,
+    regions,
+    region,
+    place,
+    is_pointed,
+    spans,
+    to,
+    room,
+    head,
+    of,
+    counts,
+):
     """Note one batch; return a status, its codec, its rows of spans, and its bytes decompressed.
 
     Its spans begin with row `to`; `head`, `of` and `counts` are where in `room` its head, nodes and counts are.
@@ -387,26 +336,26 @@ def batch_in(
     sent = i64(0)
     rows = i64(0)
     num_buffers = i64(0)
-    views = plan[VARIADIC]
+    views = plan[batch.VARIADIC]
     first_node = i64(0)
     first_buffer = i64(0)
-    vtable, nbytes = vtable_of(memory, begin, size, header)
+    vtable, nbytes = flat.vtable_of(memory, begin, size, header)
     if nbytes > 0:
-        length = field_at(memory, begin, size, header, vtable, nbytes, FIELD0, NUMBER)
-        nodes_at = field_at(memory, begin, size, header, vtable, nbytes, FIELD1, REFERENCE)
-        buffers_at = field_at(memory, begin, size, header, vtable, nbytes, FIELD2, REFERENCE)
-        packing = field_at(memory, begin, size, header, vtable, nbytes, FIELD3, REFERENCE)
-        variadic = field_at(memory, begin, size, header, vtable, nbytes, FIELD4, REFERENCE)
+        length = flat.field_at(memory, begin, size, header, vtable, nbytes, flat.FIELD0, flat.NUMBER)
+        nodes_at = flat.field_at(memory, begin, size, header, vtable, nbytes, flat.FIELD1, flat.REFERENCE)
+        buffers_at = flat.field_at(memory, begin, size, header, vtable, nbytes, flat.FIELD2, flat.REFERENCE)
+        packing = flat.field_at(memory, begin, size, header, vtable, nbytes, flat.FIELD3, flat.REFERENCE)
+        variadic = flat.field_at(memory, begin, size, header, vtable, nbytes, flat.FIELD4, flat.REFERENCE)
         if min(min(length, nodes_at), min(buffers_at, min(packing, variadic))) >= 0:
             if length > 0:
                 rows = i64(load_word(memory, begin + u64(length)))
-            first_node, num_nodes = vector_at(memory, begin, size, nodes_at, PAIR, ALIGNED)
-            first_buffer, num_buffers = vector_at(memory, begin, size, buffers_at, PAIR, ALIGNED)
-            first_count, num_counts = vector_at(memory, begin, size, variadic, NUMBER, ALIGNED)
+            first_node, num_nodes = flat.vector_at(memory, begin, size, nodes_at, PAIR, ALIGNED)
+            first_buffer, num_buffers = flat.vector_at(memory, begin, size, buffers_at, PAIR, ALIGNED)
+            first_count, num_counts = flat.vector_at(memory, begin, size, variadic, flat.NUMBER, ALIGNED)
             codec = codec_at(memory, begin, size, packing)
             fits = min(first_node, min(first_buffer, first_count)) >= 0 and codec >= NO_CODEC
-            if fits and rows >= 0 and num_nodes == plan[NODES] and num_counts == views:
-                left = num_buffers - plan[BUFFERS]
+            if fits and rows >= 0 and num_nodes == plan[batch.NODES] and num_counts == views:
+                left = num_buffers - plan[batch.BUFFERS]
                 for v in range(views):
                     count = i64(load_word(memory, begin + u64(first_count + 8 * v)))
                     if count < 0 or count > left:
@@ -415,16 +364,16 @@ def batch_in(
                     room[counts + v] = count
                     left -= count
                 if left == 0:
-                    why = DONE
-                    if SPAN * (to + num_buffers) > i64(len(spans)):
-                        why = GROW
+                    why = batch.DONE
+                    if batch.SPAN * (to + num_buffers) > i64(len(spans)):
+                        why = batch.GROW
                     elif is_pointed != 0 and num_buffers != body:
                         why = WRONG
                     elif (is_pointed != 0 and codec >= 0) or (codec >= 0 and regions[2 * region] == 0):
-                        why = OTHER
-    if why == DONE:
+                        why = batch.OTHER
+    if why == batch.DONE:
         why = nodes_in(memory, begin, first_node, plan, rows, is_pointed, room, of)
-        if why == DONE:
+        if why == batch.DONE:
             why, total, sent = buffers_in(
                 memory,
                 begin,
@@ -440,14 +389,14 @@ def batch_in(
                 of,
                 counts,
                 spans,
-                SPAN * to,
+                batch.SPAN * to,
             )
-        if why == DONE and codec >= 0:
+        if why == batch.DONE and codec >= 0:
             if total > limits[MOST_DECOMPRESSED] or (
                 total > limits[FLOOR] and f64(total) > ratio * f64(body)
             ):
                 why = WRONG
-    if why == DONE:
+    if why == batch.DONE:
         room[head] = rows
         room[head + 1] = to
         room[head + 2] = num_buffers
@@ -455,20 +404,7 @@ def batch_in(
     return why, codec, num_buffers, total
 
 
-def read_batches(
-    _item: Any,
-    memory: Any,
-    plan: Any,
-    limits: Any,
-    ratio: Any,
-    regions: Any,
-    places: Any,
-    how: Any,
-    start: Any,
-    most: Any,
-    spans: Any,
-    room: Any,
-) -> None:
+def read_batches(_item, memory, plan, limits, ratio, regions, places, how, start, most, spans, room):
     """Read up to `most` messages, from `start` on where they are a stream or listed; all of one codec.
 
     `regions` has an address for each region and its bytes; 0 is that of one that must not be looked into.
@@ -484,16 +420,16 @@ def read_batches(
         whole = regions[1]
         if regions[0] <= 0 or whole < 0 or whole > size or regions[0] > size - whole:
             whole = i64(0)
-    views = plan[VARIADIC]
+    views = plan[batch.VARIADIC]
     to_nodes = READ_STATE + HEADS * most
-    to_counts = to_nodes + 2 * plan[NODES] * most
+    to_counts = to_nodes + 2 * plan[batch.NODES] * most
     position = start
     done = i64(0)
     to = i64(0)
     wanted = i64(0)
     together = i64(0)
     codec = NO_CODEC
-    why = DONE
+    why = batch.DONE
     is_open = most > 0 and to_counts + views * most <= i64(len(room))
     while is_open:
         begin = i64(0)
@@ -502,26 +438,26 @@ def read_batches(
         place = i64(0)
         there = i64(0)
         row = i64(0)
-        why = OTHER
+        why = batch.OTHER
         if in_stream:
             if how == LISTED:
                 row = BLOCK * (start + done)
-                position = NOWHERE
+                position = flat.NOWHERE
                 if row >= 0 and row <= i64(len(places)) - BLOCK:
                     position = places[row]
             if position >= 0 and position <= whole - 8:
                 at = u64(regions[0] + position)
-                nbytes = i64(word_at(memory, at + 4))
+                nbytes = i64(flat.word_at(memory, at + 4))
                 begin = regions[0] + position + 8
                 place = position + 8 + nbytes
                 there = whole - place
                 if (
-                    word_at(memory, at) == CONTINUATION
+                    flat.word_at(memory, at) == CONTINUATION
                     and nbytes > 0
                     and nbytes <= limits[MOST_METADATA]
                     and there >= 0
                 ):
-                    why = DONE
+                    why = batch.DONE
         else:
             begin = places[PLACE * done]
             nbytes = places[PLACE * done + 1]
@@ -530,28 +466,28 @@ def read_batches(
             there = places[PLACE * done + 4]
             if begin > 0 and nbytes >= 0 and nbytes <= size and begin <= size - nbytes:
                 if nbytes <= limits[MOST_METADATA] and region >= 0 and region < i64(len(regions)) // 2:
-                    why = DONE
+                    why = batch.DONE
         body = i64(0)
         header = i64(0)
-        if why == DONE:
+        if why == batch.DONE:
             why, header, body = envelope(memory, u64(begin), nbytes, limits[MOST_BODY])
-        if how == LISTED and why == DONE and (8 + nbytes != places[row + 1] or body != places[row + 2]):
+        if how == LISTED and why == batch.DONE and (8 + nbytes != places[row + 1] or body != places[row + 2]):
             why = WRONG
         is_pointed = i64(0)
         if how == POINTED:
             is_pointed = i64(1)
             body = there
-        elif why == DONE:
+        elif why == batch.DONE:
             address = regions[2 * region]
             if body > there or (how == PACKED and body != there):
                 why = WRONG
             elif place < 0 or regions[2 * region + 1] < body or place > regions[2 * region + 1] - body:
-                why = OTHER
+                why = batch.OTHER
             elif address != 0:
                 last = size - regions[2 * region + 1]
                 if address < 0 or address > last or (address + place) & 7 != 0:
-                    why = OTHER
-        if why == DONE:
+                    why = batch.OTHER
+        if why == batch.DONE:
             head = READ_STATE + HEADS * done
             why, used, rows, total = batch_in(
                 memory,
@@ -570,12 +506,12 @@ def read_batches(
                 to,
                 room,
                 head,
-                to_nodes + 2 * plan[NODES] * done,
+                to_nodes + 2 * plan[batch.NODES] * done,
                 to_counts + views * done,
             )
-            if why == GROW:
+            if why == batch.GROW:
                 wanted = rows
-            elif why == DONE:
+            elif why == batch.DONE:
                 if done > 0 and used != codec:
                     is_open = False
                 else:
@@ -586,7 +522,7 @@ def read_batches(
                     done += 1
                     to += rows
                     together += total
-        if why != DONE or done == most or together > limits[TOGETHER]:
+        if why != batch.DONE or done == most or together > limits[TOGETHER]:
             is_open = False
     room[0] = done
     room[1] = why
@@ -594,63 +530,52 @@ def read_batches(
     room[3] = wanted
 
 
-def check_batches(
-    item: Any,
-    memory: Any,
-    plan: Any,
-    regions: Any,
-    drops: Any,
-    nodes: Any,
-    counts: Any,
-    firsts: Any,
-    spans: Any,
-    state: Any,
-) -> None:
+def check_batches(item, memory, plan, regions, drops, nodes, counts, firsts, spans, state):
     """Check the first and last offsets of batches whose buffers are as long as their nodes need.
 
     Work item: a batch, whose spans begin with a row that `firsts` has. Where `drops` is not 0, bitmaps of nodes
     without nulls are emptied. `state` gets a status of each.
     """
-    why = DONE
+    why = batch.DONE
     is_there = item < i64(len(firsts))
     num_nodes = i64(0)
     shift = i64(0)
     if is_there:
-        num_nodes = plan[NODES]
+        num_nodes = plan[batch.NODES]
         shift = firsts[item]
     of = 2 * num_nodes * item
-    seen = plan[VARIADIC] * item
+    seen = plan[batch.VARIADIC] * item
     for k in range(num_nodes):
-        row = HEAD + k * NODE_ROW
+        row = batch.HEAD + k * batch.NODE_ROW
         slots = nodes[of + 2 * k]
         last = i64(0)
-        for b in range(plan[row + COUNT]):
-            at = plan[row + FIRST] + b + shift
-            rule = HEAD + num_nodes * NODE_ROW + (plan[row + FIRST] + b) * BUFFER_ROW
-            role = plan[rule + ROLE]
-            bits = plan[rule + BITS]
+        for b in range(plan[row + batch.COUNT]):
+            at = plan[row + batch.FIRST] + b + shift
+            rule = batch.HEAD + num_nodes * batch.NODE_ROW + (plan[row + batch.FIRST] + b) * batch.BUFFER_ROW
+            role = plan[rule + batch.ROLE]
+            bits = plan[rule + batch.BITS]
             which, address, nbytes, inside = span_at(spans, regions, at, memory)
             if not inside or (nbytes > 0 and regions[2 * which] == 0):
-                why = OTHER
-            elif role == VALIDITY:
+                why = batch.OTHER
+            elif role == batch.VALIDITY:
                 if drops != 0 and nodes[of + 2 * k + 1] == 0:
-                    spans[SPAN * at + 2] = 0
-            elif role == BYTES:
+                    spans[batch.SPAN * at + 2] = 0
+            elif role == batch.BYTES:
                 if last > nbytes:
                     why = WRONG
-            elif slots > 0 and slots <= plan[LONGEST]:
-                if (slots * bits + plan[rule + END_BITS] + 7) >> 3 > nbytes:
-                    why = OTHER
+            elif slots > 0 and slots <= plan[batch.LONGEST]:
+                if (slots * bits + plan[rule + batch.END_BITS] + 7) >> 3 > nbytes:
+                    why = batch.OTHER
                 elif nbytes > 0:
                     last = last_offset(memory, address, plan, row, role, bits, nodes, of, slots)
                     if last < 0:
                         why = WRONG
             elif slots != 0:
-                why = OTHER
-            if role == VIEWS:
+                why = batch.OTHER
+            if role == batch.VIEWS:
                 shift += counts[seen]
                 seen += 1
-        if plan[row + RULE] == RUNS and slots > 0 and nodes[of + 2 * k + 2] <= 0:
+        if plan[row + batch.RULE] == batch.RUNS and slots > 0 and nodes[of + 2 * k + 2] <= 0:
             why = WRONG
     if is_there:
         state[item] = why

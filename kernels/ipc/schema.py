@@ -1,4 +1,3 @@
-# ruff: noqa: PLW3301, SIM114  the dialect's `min` takes two; a branch is for one rule
 """The flatbuffer of a schema, walked once: what bounds it, and what pyarrow's schema does not show.
 
 Work item: a schema. It is walked as :mod:`bowstring.ipc.flatbuf.schema` walks it, and never accepts more: whatever
@@ -8,23 +7,10 @@ what it is.
 
 from __future__ import annotations
 
-from typing import Any, Final
+from typing import Final
 
-from bowstring.kernels.ipc.flatbuffer import (
-    BYTE,
-    FIELD0,
-    FIELD1,
-    NUMBER,
-    REFERENCE,
-    SHORT,
-    START,
-    field_at,
-    followed,
-    half_at,
-    vector_at,
-    vtable_of,
-    word_at,
-)
+from bowstring.kernels.ipc import flatbuffer as flat
+from bowstring.kernels.ipc.flatbuffer import field_at, followed, half_at, vector_at, vtable_of, word_at
 from bowstring.kernels.types import i64, u64
 from bowstring.kernels.validation.text import is_text
 from bowstring.kernels.words import load_word
@@ -58,29 +44,29 @@ FIELD_METADATA = i64(6)
 BEGIN = u64(0)
 
 
-def table_in(data: Any, at: Any) -> Any:
+def table_in(data, at):
     """Return the table referred to at a place, its vtable, and the bytes of that: 0 where either is malformed."""
     table = followed(data, BEGIN, i64(len(data)), at)
     vtable, nbytes = vtable_of(data, BEGIN, i64(len(data)), table)
     return table, vtable, nbytes
 
 
-def field_in(data: Any, table: Any, vtable: Any, nbytes: Any, index: Any, width: Any) -> Any:
+def field_in(data, table, vtable, nbytes, index, width):
     """Return where a field of a table is: 0 where it is absent, -1 where it is not right."""
     return field_at(data, BEGIN, i64(len(data)), table, vtable, nbytes, index, width)
 
 
-def vector_in(data: Any, at: Any, width: Any) -> Any:
+def vector_in(data, at, width):
     """Return the first element and the count of the vector referred to at a place: -1 where it is malformed."""
-    start, count = vector_at(data, BEGIN, i64(len(data)), at, width, START)
+    start, count = vector_at(data, BEGIN, i64(len(data)), at, width, flat.START)
     if start < 0:
         count = i64(-1)
     return start, count
 
 
-def string_nbytes(data: Any, at: Any, must_be_text: Any) -> Any:
+def string_nbytes(data, at, must_be_text):
     """Return the length of the string referred to at a place, 0 where it is absent, -1 where it is malformed."""
-    start, count = vector_in(data, at, BYTE)
+    start, count = vector_in(data, at, flat.BYTE)
     if at > 0 and count >= 0:
         if start + count >= i64(len(data)) or data[u64(start + count)] != 0:
             count = i64(-1)
@@ -89,16 +75,16 @@ def string_nbytes(data: Any, at: Any, must_be_text: Any) -> Any:
     return count
 
 
-def metadata_nbytes(data: Any, at: Any) -> Any:
+def metadata_nbytes(data, at):
     """Return how many bytes of vectors and strings a vector of pairs refers to: -1 where it is malformed."""
-    start, count = vector_in(data, at, REFERENCE)
+    start, count = vector_in(data, at, flat.REFERENCE)
     total = 4 * count
     while count > 0 and total >= 0:
         pair, vtable, nbytes = table_in(data, start)
         start += 4
         count -= 1
         for index in range(2):
-            field = field_in(data, pair, vtable, nbytes, i64(index), REFERENCE)
+            field = field_in(data, pair, vtable, nbytes, i64(index), flat.REFERENCE)
             length = string_nbytes(data, field, False)
             if field <= 0 or length < 0 or total > 32 * i64(len(data)):
                 total = i64(-1)
@@ -107,19 +93,19 @@ def metadata_nbytes(data: Any, at: Any) -> Any:
     return max(total, i64(-1))
 
 
-def type_nbytes(data: Any, kind: Any, at: Any) -> Any:
+def type_nbytes(data, kind, at):
     """Return how many bytes the table of a type refers to: -1 where it is malformed, or has a negative size."""
     total = i64(0)
     if (WITH_MORE >> kind) & 1 != 0:
         table, vtable, nbytes = table_in(data, at)
-        size = field_in(data, table, vtable, nbytes, FIELD0, REFERENCE)
-        more = field_in(data, table, vtable, nbytes, FIELD1, REFERENCE)
+        size = field_in(data, table, vtable, nbytes, flat.FIELD0, flat.REFERENCE)
+        more = field_in(data, table, vtable, nbytes, flat.FIELD1, flat.REFERENCE)
         if nbytes == 0:
             total = i64(-1)
         elif kind == TIMESTAMP:
             total = string_nbytes(data, more, True)
         elif kind == UNION:
-            _, count = vector_in(data, more, REFERENCE)
+            _, count = vector_in(data, more, flat.REFERENCE)
             total = 4 * count
         elif size < 0:
             total = i64(-1)
@@ -128,19 +114,17 @@ def type_nbytes(data: Any, kind: Any, at: Any) -> Any:
     return total
 
 
-def dictionary_at(data: Any, at: Any) -> Any:
+def dictionary_at(data, at):
     """Return the id in the encoding that is referred to at a place, and whether it is well-formed."""
     table, vtable, nbytes = table_in(data, at)
-    place = field_in(data, table, vtable, nbytes, FIELD0, NUMBER)
+    place = field_in(data, table, vtable, nbytes, flat.FIELD0, flat.NUMBER)
     number = i64(0)
     if place > 0:
         number = i64(load_word(data, u64(place)))
     return number, nbytes > 0 and place >= 0
 
 
-def walk_schema(
-    _item: Any, data: Any, table: Any, most_fields: Any, most_depth: Any, room: Any, ids: Any, state: Any
-) -> None:
+def walk_schema(_item, data, table, most_fields, most_depth, room, ids, state):
     """Walk the table `table` of a flatbuffer; `ids` gets the dictionary of each field that has one, in pre-order.
 
     `room` is for the levels that are open: where the references to their fields go on, how many are left, how deep
@@ -159,11 +143,15 @@ def walk_schema(
     vtable, nbytes = vtable_of(data, BEGIN, size, table)
     if nbytes > 0:
         why = DONE
-        place = field_in(data, table, vtable, nbytes, FIELD0, SHORT)
+        place = field_in(data, table, vtable, nbytes, flat.FIELD0, flat.SHORT)
         if place > 0:
             order = i64(half_at(data, u64(place)))
-        pairs = metadata_nbytes(data, field_in(data, table, vtable, nbytes, METADATA, REFERENCE))
-        start, count = vector_in(data, field_in(data, table, vtable, nbytes, FIELD1, REFERENCE), REFERENCE)
+        pairs = metadata_nbytes(data, field_in(data, table, vtable, nbytes, METADATA, flat.REFERENCE))
+        start, count = vector_in(
+            data,
+            field_in(data, table, vtable, nbytes, flat.FIELD1, flat.REFERENCE),
+            flat.REFERENCE,
+        )
         if place < 0 or order > 1 or pairs < 0 or count < 0 or i64(len(room)) < FRAME:
             why = OTHER
         else:
@@ -187,18 +175,18 @@ def walk_schema(
             if nbytes == 0 or fields > most_fields:
                 why = OTHER
             else:
-                name = string_nbytes(data, field_in(data, at, vtable, nbytes, NAME, REFERENCE), True)
-                place = field_in(data, at, vtable, nbytes, TYPE_ID, BYTE)
+                name = string_nbytes(data, field_in(data, at, vtable, nbytes, NAME, flat.REFERENCE), True)
+                place = field_in(data, at, vtable, nbytes, TYPE_ID, flat.BYTE)
                 kind = i64(0)
                 if place > 0:
                     kind = min(i64(data[u64(place)]), BEYOND)
-                type_at = field_in(data, at, vtable, nbytes, TYPE, REFERENCE)
+                type_at = field_in(data, at, vtable, nbytes, TYPE, flat.REFERENCE)
                 more = i64(0)
                 if type_at != 0:
                     more = type_nbytes(data, kind, type_at)
                 if kind < 1 or kind > LAST_TYPE or type_at == 0:
                     is_plain = False
-                encoding = field_in(data, at, vtable, nbytes, DICTIONARY, REFERENCE)
+                encoding = field_in(data, at, vtable, nbytes, DICTIONARY, flat.REFERENCE)
                 if encoding != 0:
                     is_plain = False
                     depth += 1
@@ -209,9 +197,11 @@ def walk_schema(
                         else:
                             ids[dictionaries] = number
                             dictionaries += 1
-                pairs = metadata_nbytes(data, field_in(data, at, vtable, nbytes, FIELD_METADATA, REFERENCE))
-                below = field_in(data, at, vtable, nbytes, CHILDREN, REFERENCE)
-                start, count = vector_in(data, below, REFERENCE)
+                pairs = metadata_nbytes(
+                    data, field_in(data, at, vtable, nbytes, FIELD_METADATA, flat.REFERENCE)
+                )
+                below = field_in(data, at, vtable, nbytes, CHILDREN, flat.REFERENCE)
+                start, count = vector_in(data, below, flat.REFERENCE)
                 budget -= name + more + pairs + 4 * count
                 levels = max(levels, depth)
                 if (

@@ -5,10 +5,10 @@ There is no kernel here. Places are ``u64`` and lie before `stop`, the end of th
 
 from __future__ import annotations
 
-from typing import Any, Final
+from typing import Final
 
 from bowstring.kernels.floats import DOUBLE_INFINITY, nearest_double
-from bowstring.kernels.json.format import DECIMAL, END, INTEGER, RANGE, READ, UNDECIDED, UNEXPECTED, WIDE
+from bowstring.kernels.json.tree import DECIMAL, END, INTEGER, RANGE, READ, UNDECIDED, UNEXPECTED, WIDE
 from bowstring.kernels.types import i64, u64
 
 IN_A_WORD: Final = i64(19)
@@ -32,12 +32,12 @@ SIZE_DECIMAL16 = u64(18)
 SIGN: Final = u64(1 << 63)
 
 
-def byte_at(data: Any, at: Any, stop: Any) -> Any:
+def byte_at(data, at, stop):
     """Return a byte, 0 at the end."""
     return u64(data[at]) if at < stop else u64(0)
 
 
-def number(data: Any, start: Any, stop: Any, spark: Any) -> Any:
+def number(data, start, stop, spark):
     """Return where a number ends, a status, and the node's head, body and size."""
     at = start
     negative = u64(data[at]) == ord("-")
@@ -96,7 +96,7 @@ def number(data: Any, start: Any, stop: Any, spark: Any) -> Any:
     return at, status, head, body, size
 
 
-def power(data: Any, start: Any, stop: Any) -> Any:
+def power(data, start, stop):
     """Return where an exponent ends, which begins behind its letter, its value, and a status."""
     at = start
     byte = byte_at(data, at, stop)
@@ -117,7 +117,7 @@ def power(data: Any, start: Any, stop: Any) -> Any:
     return at, exponent, status
 
 
-def integer(value: Any, negative: Any) -> Any:
+def integer(value, negative):
     """Return the node of an integer of this magnitude, in the narrowest type that holds it."""
     signed = -value if negative else value
     least = ~signed if negative and value > 0 else signed
@@ -135,17 +135,7 @@ def integer(value: Any, negative: Any) -> Any:
     return INTEGER | header << 8, u64(signed), size
 
 
-def typed(
-    start: Any,
-    digits: Any,
-    count: Any,
-    scale: Any,
-    exponent: Any,
-    negative: Any,
-    whole: Any,
-    real: Any,
-    spark: Any,
-) -> Any:
+def typed(start, digits, count, scale, exponent, negative, whole, real, spark):
     """Return the node of any other number, and a status.
 
     `digits` are the first of `count` significant ones, `scale` is how many of all are behind the point.
@@ -175,7 +165,7 @@ def typed(
     return head, body, size, status
 
 
-def decimal(start: Any, digits: Any, count: Any, scale: Any, negative: Any) -> Any:
+def decimal(start, digits, count, scale, negative):
     """Return the node of a decimal, in the narrowest type that holds its digits and its scale."""
     header = DECIMAL16
     size = SIZE_DECIMAL16
@@ -193,7 +183,7 @@ def decimal(start: Any, digits: Any, count: Any, scale: Any, negative: Any) -> A
     return kind | header << 8 | u64(scale) << 16, body, size
 
 
-def wide_digits(data: Any, start: Any, stop: Any) -> Any:
+def wide_digits(data, start, stop):
     """Return all digits of a number as an integer of two words, the upper first."""
     at = start
     negative = byte_at(data, at, stop) == ord("-")

@@ -6,12 +6,10 @@ the length at a time: no keys are chosen so that this takes longer than it must.
 
 from __future__ import annotations
 
-from typing import Any
-
-from bowstring.kernels.json.format import masked, put, width_of
 from bowstring.kernels.json.strings import copy
+from bowstring.kernels.json.tree import masked, put, width_of
 from bowstring.kernels.types import i64, u8, u32, u64
-from bowstring.kernels.variant.format import compared
+from bowstring.kernels.variant.encoding import compared
 from bowstring.kernels.words import load_word
 
 VERSION = u64(1)
@@ -20,14 +18,14 @@ OF_BYTES = u64(0x00FF00FF00FF00FF)
 OF_PAIRS = u64(0x0000FFFF0000FFFF)
 
 
-def turned(word: Any) -> Any:
+def turned(word):
     """Return a word with its bytes the other way round."""
     pairs = (word >> 8 & OF_BYTES) | (word & OF_BYTES) << 8
     halves = (pairs >> 16 & OF_PAIRS) | (pairs & OF_PAIRS) << 16
     return halves >> 32 | halves << 32
 
 
-def first_word(data: Any, at: Any, size: Any) -> Any:
+def first_word(data, at, size):
     """Return up to eight bytes, which compare as a number as they do as bytes, with zeros behind them."""
     word = u64(0)
     if at + 8 <= u64(len(data)):
@@ -40,7 +38,7 @@ def first_word(data: Any, at: Any, size: Any) -> Any:
     return turned(word)
 
 
-def shared_bytes(first: Any, count: Any, starts: Any, lengths: Any, data: Any) -> Any:
+def shared_bytes(first, count, starts, lengths, data):
     """Return with how many bytes all keys begin alike."""
     begin = u64(starts[first])
     shared = u64(lengths[first])
@@ -53,9 +51,7 @@ def shared_bytes(first: Any, count: Any, starts: Any, lengths: Any, data: Any) -
     return shared
 
 
-def ordered(
-    first: Any, one: Any, other: Any, shared: Any, starts: Any, lengths: Any, data: Any, words: Any
-) -> Any:
+def ordered(first, one, other, shared, starts, lengths, data, words):
     """Return whether a key of a dictionary comes before, with or after another one: -1, 0 or 1."""
     left = first + u64(one)
     right = first + u64(other)
@@ -78,19 +74,7 @@ def ordered(
     return found
 
 
-def merge(
-    first: Any,
-    here: Any,
-    there: Any,
-    middle: Any,
-    stop: Any,
-    shared: Any,
-    starts: Any,
-    lengths: Any,
-    data: Any,
-    words: Any,
-    order: Any,
-) -> None:
+def merge(first, here, there, middle, stop, shared, starts, lengths, data, words, order):
     """Merge two runs of keys that are in order, from `here` to `middle` and from there to `stop`."""
     left = here
     right = middle
@@ -113,17 +97,17 @@ def merge(
 
 
 def order_keys(
-    i: Any,
-    bounds: Any,  # dictionary i has the keys from bounds[i] on to those of the next
-    starts: Any,
-    lengths: Any,
-    data: Any,
-    words: Any,  # scratch
-    order: Any,  # twice as long as there are keys: the first half of each dictionary's is what comes out
-    ranks: Any,
-    counts: Any,
-    sizes: Any,
-) -> None:
+    i,
+    bounds,  # dictionary i has the keys from bounds[i] on to those of the next
+    starts,
+    lengths,
+    data,
+    words,  # scratch
+    order,  # twice as long as there are keys: the first half of each dictionary's is what comes out
+    ranks,
+    counts,
+    sizes,
+):
     """Write the rank of each key among the distinct ones of its dictionary; these in their order, counted from the
     first key of the dictionary; how many they are, and how many bytes the metadata take.
     """
@@ -177,17 +161,7 @@ def order_keys(
     sizes[i] = i64(1 + (distinct + 2) * width_of(max(text, distinct)) + text)
 
 
-def write_keys(
-    i: Any,
-    bounds: Any,
-    starts: Any,
-    lengths: Any,
-    data: Any,
-    order: Any,
-    counts: Any,
-    offsets: Any,
-    out: Any,
-) -> None:
+def write_keys(i, bounds, starts, lengths, data, order, counts, offsets, out):
     """Write the metadata of a dictionary whose keys were put in order."""
     first = u64(bounds[i])
     count = u64(counts[i])

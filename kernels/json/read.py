@@ -1,53 +1,14 @@
 """JSON text as nodes and numbered keys: one pass over the text, which checks all there is to check.
 
-Work item: a part, rows that follow each other and share a table of keys (:mod:`bowstring.kernels.json.names`).
+Work item: a part, rows that follow each other and share a table of keys (:mod:`bowstring.kernels.json.keys`).
 Nothing that a row holds makes the work more than its bytes ask for: containers know the one they are in, so there
 is no stack, and a key remembers the object that had it last, so that one that comes twice is seen at once.
 """
 
 from __future__ import annotations
 
-from typing import Any
-
-from bowstring.kernels.json.format import (
-    ARRAY,
-    BODY,
-    END,
-    FULL,
-    HEAD,
-    LINK,
-    NODE,
-    OBJECT,
-    OUTSIDE,
-    READ,
-    SIZE,
-    SPARK,
-    TOO_DEEP,
-    TRAILING,
-    TWICE,
-    UNDECIDED,
-    UNEXPECTED,
-)
-from bowstring.kernels.json.names import (
-    KEPT,
-    KEPT_END,
-    KEYS,
-    NAME,
-    NO_ROOM,
-    OWNER,
-    PLAN,
-    POOL,
-    POOL_END,
-    SERIAL,
-    STATE,
-    TABLE,
-    UNKNOWN,
-    close,
-    expected_key,
-    forget_keys,
-    other_key,
-    take_key,
-)
+from bowstring.kernels.json import keys, tree
+from bowstring.kernels.json.keys import close, expected_key, forget_keys, other_key, take_key
 from bowstring.kernels.json.numbers import byte_at, number
 from bowstring.kernels.json.strings import literal, text
 from bowstring.kernels.types import i64, u64
@@ -67,7 +28,7 @@ FIELD = u64(3)  # a key, or the end of an object
 AFTER = u64(4)
 
 
-def count_nodes(i: Any, data: Any, starts: Any, stops: Any, counts: Any, keys: Any) -> None:
+def count_nodes(i, data, starts, stops, counts, key_counts):
     """Write how many nodes and keys a row can have at most: one node more than commas and opening brackets, and a
     key for each colon. The work item is one row.
     """
@@ -79,10 +40,10 @@ def count_nodes(i: Any, data: Any, starts: Any, stops: Any, counts: Any, keys: A
         count += i64(byte == ord(",")) + i64(byte | TO_OBJECT == ord("{"))
         colons += i64(byte == ord(":"))
     counts[i] = count
-    keys[i] = colons
+    key_counts[i] = colons
 
 
-def behind_blanks(data: Any, at: Any, stop: Any) -> Any:
+def behind_blanks(data, at, stop):
     """Return the next place that is no blank, tab or end of a line."""
     place = at
     while place < stop and u64(data[place]) <= ord(" ") and (BLANKS >> u64(data[place])) & 1 != 0:
@@ -91,50 +52,36 @@ def behind_blanks(data: Any, at: Any, stop: Any) -> Any:
 
 
 def read_row(
-    data: Any,
-    start: Any,
-    stop: Any,
-    rules: Any,
-    depth: Any,
-    seed: Any,
-    part: Any,
-    origin: Any,
-    plan: Any,
-    states: Any,
-    nodes: Any,
-    children: Any,
-    table: Any,
-    names: Any,
-    pool: Any,
-) -> Any:
+    data, start, stop, rules, depth, seed, part, origin, plan, states, nodes, children, table, names, pool
+):
     """Read one row into the nodes from `origin` on; return a status, its place, and how many nodes there are."""
     at = start
     used = u64(0)
-    before = u64(states[part * STATE + SERIAL])
+    before = u64(states[part * keys.STATE + keys.SERIAL])
     parent = NO_ONE
-    inside = ARRAY
+    inside = tree.ARRAY
     level = i64(0)
     key = u64(0)
     listed = u64(0)
     undone = u64(0)
     state = VALUE
-    status = READ
-    while status == READ:
+    status = tree.READ
+    while status == tree.READ:
         at = behind_blanks(data, at, stop)
         byte = byte_at(data, at, stop)
         closes = False
         if state == AFTER:
             if level == 0:
                 if at < stop:
-                    status = TRAILING
+                    status = tree.TRAILING
                 break
             if byte == ord(","):
                 at += 1
-                state = KEY if inside == OBJECT else VALUE
-            elif byte == (ord("}") if inside == OBJECT else ord("]")):
+                state = KEY if inside == tree.OBJECT else VALUE
+            elif byte == (ord("}") if inside == tree.OBJECT else ord("]")):
                 closes = True
             else:
-                status = UNEXPECTED
+                status = tree.UNEXPECTED
         elif state >= KEY:
             if byte == ord('"'):
                 entry, end = expected_key(data, at + 1, stop, part, plan, states, names, pool)
@@ -143,33 +90,33 @@ def read_row(
                         data, at + 1, stop, seed, part, plan, states, table, names, pool
                     )
                 key = entry - 1
-                if status == READ:
+                if status == tree.READ:
                     status, undone = take_key(
                         key,
                         origin,
                         parent,
                         undone,
                         before,
-                        u64(plan[part * PLAN + 2]) + u64(plan[part * PLAN + 3]),
+                        u64(plan[part * keys.PLAN + 2]) + u64(plan[part * keys.PLAN + 3]),
                         rules,
-                        ((u64(plan[part * PLAN + TABLE]) >> 1) + key) * NAME + OWNER,
+                        ((u64(plan[part * keys.PLAN + keys.TABLE]) >> 1) + key) * keys.NAME + keys.OWNER,
                         nodes,
                         children,
                         names,
                     )
-                if status != TWICE:
+                if status != tree.TWICE:
                     at = end
-                if status == READ:
+                if status == tree.READ:
                     at = behind_blanks(data, at, stop)
                     if byte_at(data, at, stop) == ord(":"):
                         at += 1
                     else:
-                        status = UNEXPECTED
+                        status = tree.UNEXPECTED
                 state = VALUE
             elif byte == ord("}") and state == FIELD:
                 closes = True
             else:
-                status = UNEXPECTED
+                status = tree.UNEXPECTED
         elif byte == ord("]") and state == ELEMENT:
             closes = True
         else:
@@ -178,102 +125,105 @@ def read_row(
             body = u64(0)
             size = undone
             if byte | TO_OBJECT == ord("{"):
-                serial = u64(states[part * STATE + SERIAL]) + 1
-                states[part * STATE + SERIAL] = serial
+                serial = u64(states[part * keys.STATE + keys.SERIAL]) + 1
+                states[part * keys.STATE + keys.SERIAL] = serial
                 state = FIELD if byte == ord("{") else ELEMENT
-                inside = OBJECT if byte == ord("{") else ARRAY
+                inside = tree.OBJECT if byte == ord("{") else tree.ARRAY
                 head = inside | serial << ABOVE
                 if level >= depth:
-                    status = TOO_DEEP
+                    status = tree.TOO_DEEP
                 else:
                     at += 1
             elif byte == ord('"'):
                 at, status, head, body, size = text(data, at, stop)
             elif byte - ord("0") < 10 or byte == ord("-"):
-                at, status, head, body, size = number(data, at, stop, rules & SPARK)
-                if head & KIND == UNDECIDED:
-                    states[part * STATE + UNKNOWN] += 1
+                at, status, head, body, size = number(data, at, stop, rules & tree.SPARK)
+                if head & KIND == tree.UNDECIDED:
+                    states[part * keys.STATE + keys.UNKNOWN] += 1
             else:
                 at, status, head = literal(data, at, stop)
                 size = u64(1)
-            if status == READ and used >= u64(plan[part * PLAN + 2]) + u64(plan[part * PLAN + 3]) - origin:
-                status = UNEXPECTED
-            if status == READ:
-                node = (origin + used) * NODE
-                nodes[node + HEAD] = head
-                nodes[node + BODY] = body
-                nodes[node + LINK] = parent << 32 | key
-                nodes[node + SIZE] = size
+            if (
+                status == tree.READ
+                and used >= u64(plan[part * keys.PLAN + 2]) + u64(plan[part * keys.PLAN + 3]) - origin
+            ):
+                status = tree.UNEXPECTED
+            if status == tree.READ:
+                node = (origin + used) * tree.NODE
+                nodes[node + tree.HEAD] = head
+                nodes[node + tree.BODY] = body
+                nodes[node + tree.LINK] = parent << 32 | key
+                nodes[node + tree.SIZE] = size
                 if level > 0:
-                    nodes[(origin + parent) * NODE + BODY] += 1
+                    nodes[(origin + parent) * tree.NODE + tree.BODY] += 1
                 if state != AFTER:
                     parent = used
                     level += 1
                 used += 1
         if closes:
-            node = (origin + parent) * NODE
+            node = (origin + parent) * tree.NODE
             listed, undone = close(
                 node,
                 inside,
                 listed,
                 undone,
                 origin,
-                u64(plan[part * PLAN + TABLE]) >> 1,
+                u64(plan[part * keys.PLAN + keys.TABLE]) >> 1,
                 nodes,
                 children,
                 names,
             )
-            parent = u64(nodes[node + LINK]) >> 32
+            parent = u64(nodes[node + tree.LINK]) >> 32
             level -= 1
             if level > 0:
-                inside = u64(nodes[(origin + parent) * NODE + HEAD]) & KIND
+                inside = u64(nodes[(origin + parent) * tree.NODE + tree.HEAD]) & KIND
             at += 1
             state = AFTER
-    if status == UNEXPECTED and at >= stop:
-        status = END
+    if status == tree.UNEXPECTED and at >= stop:
+        status = tree.END
     # Strings are read by words: one that does not end may be read to a little behind the row.
     return status, min(at, stop), used
 
 
 def read_rows(
-    i: Any,
-    data: Any,
-    starts: Any,
-    stops: Any,
-    plan: Any,
-    rules: Any,
-    depth: Any,
-    seed: Any,
-    statuses: Any,
-    places: Any,
-    firsts: Any,
-    counts: Any,
-    nodes: Any,
-    children: Any,
-    table: Any,
-    names: Any,
-    pool: Any,
-    states: Any,
-) -> None:
+    i,
+    data,
+    starts,
+    stops,
+    plan,
+    rules,
+    depth,
+    seed,
+    statuses,
+    places,
+    firsts,
+    counts,
+    nodes,
+    children,
+    table,
+    names,
+    pool,
+    states,
+):
     """Read the rows of a part, those whose status is :data:`READ` before.
 
     Write their statuses, what place in the text each is about, where their nodes begin and how many they are.
     """
     part = u64(i)
-    state = part * STATE
-    row = u64(plan[part * PLAN])
-    used = u64(plan[part * PLAN + 2])
-    states[state + POOL_END] = plan[part * PLAN + POOL]
-    states[state + KEPT_END] = plan[part * PLAN + POOL]
-    while row < u64(plan[part * PLAN + 1]) and u64(states[state + NO_ROOM]) == 0:
+    state = part * keys.STATE
+    row = u64(plan[part * keys.PLAN])
+    used = u64(plan[part * keys.PLAN + 2])
+    states[state + keys.POOL_END] = plan[part * keys.PLAN + keys.POOL]
+    states[state + keys.KEPT_END] = plan[part * keys.PLAN + keys.POOL]
+    while row < u64(plan[part * keys.PLAN + 1]) and u64(states[state + keys.NO_ROOM]) == 0:
         start = i64(starts[row])
         stop = i64(stops[row])
         status = statuses[row]
         place = start
         count = u64(0)
-        if status == READ and (start < 0 or start > stop or stop > i64(len(data))):
-            status = OUTSIDE
-        elif status == READ:
+        if status == tree.READ and (start < 0 or start > stop or stop > i64(len(data))):
+            status = tree.OUTSIDE
+        elif status == tree.READ:
             status, at, count = read_row(
                 data,
                 u64(start),
@@ -292,14 +242,14 @@ def read_rows(
                 pool,
             )
             place = i64(at)
-            if status == READ:
-                states[state + KEPT] = states[state + KEYS]
-                states[state + KEPT_END] = states[state + POOL_END]
+            if status == tree.READ:
+                states[state + keys.KEPT] = states[state + keys.KEYS]
+                states[state + keys.KEPT_END] = states[state + keys.POOL_END]
             else:
                 count = u64(0)
                 forget_keys(part, plan, states, table, names)
-                if status == FULL:
-                    states[state + NO_ROOM] = 1
+                if status == tree.FULL:
+                    states[state + keys.NO_ROOM] = 1
         statuses[row] = status
         places[row] = place - start
         firsts[row] = used

@@ -5,20 +5,7 @@ There is no kernel here. Places are ``u64`` and lie before `stop`, the end of th
 
 from __future__ import annotations
 
-from typing import Any
-
-from bowstring.kernels.json.format import (
-    CONTROL,
-    END,
-    ESCAPE,
-    ESCAPED,
-    LITERAL,
-    NO_TEXT,
-    PLAIN,
-    READ,
-    SURROGATE,
-    UNEXPECTED,
-)
+from bowstring.kernels.json import tree
 from bowstring.kernels.json.numbers import byte_at
 from bowstring.kernels.types import i64, u8, u64
 from bowstring.kernels.validation.text import is_text
@@ -46,7 +33,7 @@ LONG = u64(16 << 2)
 LONGEST_SHORT = u64(63)
 
 
-def word_before(data: Any, at: Any, stop: Any) -> Any:
+def word_before(data, at, stop):
     """Return the bytes at a place as a word, with zeros behind the last."""
     word = u64(0)
     k = u64(0)
@@ -56,13 +43,13 @@ def word_before(data: Any, at: Any, stop: Any) -> Any:
     return word
 
 
-def first_byte(marks: Any) -> Any:
+def first_byte(marks):
     """Return in which byte the lowest bit of marks is, which are highest bits of bytes."""
     lowest = marks & (~marks + 1)
     return ((lowest >> 7) * WHICH) >> 56
 
 
-def string_end(data: Any, start: Any, stop: Any) -> Any:
+def string_end(data, start, stop):
     """Return where the string that begins at `start`, after its quote, ends, how many bytes its escapes save,
     and a status. The end is its quote or the error; `start` itself if it is not UTF-8.
     """
@@ -70,7 +57,7 @@ def string_end(data: Any, start: Any, stop: Any) -> Any:
     at = start
     seen = u64(0)
     dropped = u64(0)
-    status = END
+    status = tree.END
     while at < stop:
         word = load_word(data, at) if at + 8 <= size else word_before(data, at, size)
         marks = escaped_bytes(word)
@@ -84,24 +71,24 @@ def string_end(data: Any, start: Any, stop: Any) -> Any:
             if at < stop:
                 byte = u64(data[at])
                 if byte == ord('"'):
-                    status = READ
+                    status = tree.READ
                     break
                 if byte != ord("\\"):
-                    status = CONTROL
+                    status = tree.CONTROL
                     break
                 code, length = escape(data, at, stop)
                 if code >= BROKEN_CODE:
-                    status = ESCAPE if code == NO_CODE else SURROGATE
+                    status = tree.ESCAPE if code == NO_CODE else tree.SURROGATE
                     break
                 dropped += length - encoded_size(code)
                 at += length
-    if seen & HIGH != 0 and status == READ and not is_text(data, i64(start), i64(at)):
-        status = NO_TEXT
+    if seen & HIGH != 0 and status == tree.READ and not is_text(data, i64(start), i64(at)):
+        status = tree.NO_TEXT
         at = start
     return at, dropped, status
 
 
-def encoded_size(code: Any) -> Any:
+def encoded_size(code):
     """Return how many bytes a character takes in UTF-8."""
     size = u64(1)
     if code >= 0x80:
@@ -113,7 +100,7 @@ def encoded_size(code: Any) -> Any:
     return size
 
 
-def escape(data: Any, at: Any, stop: Any) -> Any:
+def escape(data, at, stop):
     """Return the character of an escape, and its length; :data:`NO_CODE` or :data:`BROKEN_CODE` where it is none.
 
     `at` is the place of its backslash.
@@ -153,7 +140,7 @@ def escape(data: Any, at: Any, stop: Any) -> Any:
     return code, length
 
 
-def hexadecimal(data: Any, at: Any, stop: Any) -> Any:
+def hexadecimal(data, at, stop):
     """Return a number of four hexadecimal digits, or :data:`NO_CODE`."""
     code = NO_CODE
     if at + 4 <= stop:
@@ -171,7 +158,7 @@ def hexadecimal(data: Any, at: Any, stop: Any) -> Any:
     return code
 
 
-def copy(data: Any, source: Any, out: Any, target: Any, size: Any) -> None:
+def copy(data, source, out, target, size):
     """Copy bytes that lie in both arrays, eight at a time, and no byte beside them."""
     done = u64(0)
     if size >= 8:
@@ -187,7 +174,7 @@ def copy(data: Any, source: Any, out: Any, target: Any, size: Any) -> None:
         done += 1
 
 
-def unescape(data: Any, start: Any, stop: Any, out: Any, target: Any, size: Any) -> None:
+def unescape(data, start, stop, out, target, size):
     """Write the `size` bytes that a string with escapes stands for, and no more."""
     at = start
     done = target
@@ -207,7 +194,7 @@ def unescape(data: Any, start: Any, stop: Any, out: Any, target: Any, size: Any)
             done += width
 
 
-def put_character(out: Any, at: Any, code: Any, width: Any) -> None:
+def put_character(out, at, code, width):
     """Write a character in UTF-8."""
     if width == 1:
         out[at] = u8(code)
@@ -226,11 +213,11 @@ def put_character(out: Any, at: Any, code: Any, width: Any) -> None:
             k += 1
 
 
-def literal(data: Any, at: Any, stop: Any) -> Any:
+def literal(data, at, stop):
     """Return where null, true or false ends, a status, and the node's head."""
     word = word_before(data, at, min(stop, at + 4))
     end = at
-    status = READ
+    status = tree.READ
     header = NULL
     if word == WORD_NULL:
         end = at + 4
@@ -241,20 +228,20 @@ def literal(data: Any, at: Any, stop: Any) -> Any:
         end = at + 5
         header = FALSE
     else:
-        status = UNEXPECTED
-    return end, status, LITERAL | header << 8
+        status = tree.UNEXPECTED
+    return end, status, tree.LITERAL | header << 8
 
 
-def text(data: Any, at: Any, stop: Any) -> Any:
+def text(data, at, stop):
     """Return where a string ends, a status, and the node's head, body and size."""
     end, dropped, status = string_end(data, at + 1, stop)
     length = end - at - 1 - dropped
-    kind = PLAIN if dropped == 0 else ESCAPED
+    kind = tree.PLAIN if dropped == 0 else tree.ESCAPED
     header = SHORT | length << 2
     size = length + 1
     if length > LONGEST_SHORT:
         header = LONG
         size = length + 5
-    if status == READ:
+    if status == tree.READ:
         end += 1
     return end, status, kind | header << 8, at + 1, size

@@ -6,7 +6,7 @@ blocks of miniblocks; a page says first how many there are.
 
 from __future__ import annotations
 
-from typing import Any, Final
+from typing import Final
 
 from bowstring.kernels.parquet.thrift import integer_at
 from bowstring.kernels.types import i64, u64
@@ -31,7 +31,7 @@ FEW = i64(1024)
 WORD = u64(0xFFFFFFFF)
 
 
-def value_lengths(_item: Any, data: Any, lengths: Any, counts: Any) -> None:
+def value_lengths(_item, data, lengths, counts):
     """Pass over the values of a dictionary page of BYTE_ARRAY: their lengths, the longest, and how many there are.
 
     The end of the page inside of a value counts as the end of that, and no more are read than `lengths` holds.
@@ -51,7 +51,7 @@ def value_lengths(_item: Any, data: Any, lengths: Any, counts: Any) -> None:
     counts[1] = values
 
 
-def weigh_runs(_item: Any, data: Any, width: Any, values: Any, weights: Any, counts: Any) -> None:
+def weigh_runs(_item, data, width, values, weights, counts):
     """Add up the weights of integers of `width` bits: of repetition levels, or of indices of a dictionary.
 
     They are runs of one integer, and of integers bit by bit. Those that are missing or have no weight add nothing.
@@ -94,7 +94,7 @@ def weigh_runs(_item: Any, data: Any, width: Any, values: Any, weights: Any, cou
     counts[0] = weight
 
 
-def to_int32(word: Any) -> Any:
+def to_int32(word):
     """Return the integer that the lowest 32 bits are, with a sign."""
     number = i64(word & WORD)
     if number >= 2147483648:
@@ -102,13 +102,13 @@ def to_int32(word: Any) -> Any:
     return number
 
 
-def zigzag32(word: Any) -> Any:
+def zigzag32(word):
     """Return the 32 bits that zigzag makes an unsigned integer of."""
     word &= WORD
     return word >> u64(1) ^ (u64(0) - (word & u64(1))) & WORD
 
 
-def bits_at(data: Any, bit: Any, width: Any) -> Any:
+def bits_at(data, bit, width):
     """Return an integer of at most 32 bits, which end inside of the data."""
     word = u64(0)
     shift = u64(0)
@@ -121,12 +121,12 @@ def bits_at(data: Any, bit: Any, width: Any) -> Any:
     return word >> u64(bit & 7) & ((u64(1) << u64(width)) - 1)
 
 
-def are_many(data: Any, miniblocks: Any) -> Any:
+def are_many(data, miniblocks):
     """Return whether a block claims more miniblocks than there are bytes, of which each has one."""
     return miniblocks > FEW and miniblocks > i64(len(data))
 
 
-def delta_head(data: Any, at: Any) -> Any:
+def delta_head(data, at):
     """Return whether integers begin, values of a miniblock, miniblocks of a block, how many, the first, the end."""
     good, block, at = integer_at(data, at)
     good_too, miniblocks, at = integer_at(data, at)
@@ -145,7 +145,7 @@ def delta_head(data: Any, at: Any) -> Any:
     return good, values, i64(miniblocks), i64(total & WORD), zigzag32(first), at
 
 
-def delta_lengths(data: Any, at: Any, lengths: Any, begin: Any, most: Any) -> Any:
+def delta_lengths(data, at, lengths, begin, most):
     """Write lengths from `begin` on, at most so many; return whether they are all there, and where they end."""
     good, values, miniblocks, total, last, at = delta_head(data, at)
     size = i64(len(data))
@@ -177,7 +177,7 @@ def delta_lengths(data: Any, at: Any, lengths: Any, begin: Any, most: Any) -> An
     return good, total, at
 
 
-def check_deltas(_item: Any, data: Any, encoding: Any, most: Any, lengths: Any, counts: Any) -> None:
+def check_deltas(_item, data, encoding, most, lengths, counts):
     """Compare what the integers of a page in a DELTA encoding claim with its values, of which there are `most`."""
     # Of DELTA_BYTE_ARRAY all lengths are read, into 2 * most numbers. Pages that are cut off or not in such an
     # encoding are left for pyarrow to refuse.

@@ -1,4 +1,3 @@
-# ruff: noqa: PLR1714, SIM102, SIM114  a kernel has no "in", and a branch is for one struct
 """The footer of a Parquet file, passed over once: its column chunks, and how much memory a reader of it needs.
 
 Work item: a footer. The memory is that of pyarrow's structs, which are counted before it makes them.
@@ -8,29 +7,10 @@ Work item: a footer. The memory is that of pyarrow's structs, which are counted 
 
 from __future__ import annotations
 
-from typing import Any, Final
+from typing import Final
 
-from bowstring.kernels.parquet.thrift import (
-    ANYTHING,
-    BINARY,
-    FALSE,
-    FIELDS,
-    I16,
-    I32,
-    I64,
-    LEVEL,
-    LIST,
-    MALFORMED,
-    OK,
-    STRUCT,
-    UUID,
-    keep,
-    kept,
-    level_at,
-    next_value,
-    scalar_at,
-    signed,
-)
+from bowstring.kernels.parquet import thrift
+from bowstring.kernels.parquet.thrift import keep, kept, level_at, next_value, scalar_at, signed
 from bowstring.kernels.types import i64, u64
 from bowstring.kernels.words import load_word
 
@@ -98,9 +78,9 @@ TEXT_SIZE = i64(32)
 ELEMENT_BYTES = i64(8)
 
 
-def role_of(outer: Any, number: Any) -> Any:
+def role_of(outer, number):
     """Return the role of a field of a struct, or of an element of a list."""
-    role = ANYTHING
+    role = thrift.ANYTHING
     if outer == FOOTER and number == 4:
         role = ROW_GROUPS
     elif outer == ROW_GROUPS:
@@ -124,7 +104,7 @@ def role_of(outer: Any, number: Any) -> Any:
     return role
 
 
-def fact_of(number: Any) -> Any:
+def fact_of(number):
     """Return where the facts of a chunk have an integer of its metadata, -1 where they do not."""
     fact = i64(-1)
     if number == 1:
@@ -144,50 +124,48 @@ def fact_of(number: Any) -> Any:
     return fact
 
 
-def elements_of(role: Any, number: Any) -> Any:
+def elements_of(role, number):
     """Return the type of the elements of a list that is a field of a known struct, 0 of another field."""
     kind = i64(0)
     if role == FOOTER and (number == 4 or number == 5 or number == 7):
-        kind = STRUCT
+        kind = thrift.STRUCT
     elif role == ROW_GROUP and (number == 1 or number == 4):
-        kind = STRUCT
+        kind = thrift.STRUCT
     elif role == METADATA:
         if number == 2:
-            kind = I32
+            kind = thrift.I32
         elif number == 3:
-            kind = BINARY
+            kind = thrift.BINARY
         elif number == 8 or number == 13:
-            kind = STRUCT
+            kind = thrift.STRUCT
     elif role == SIZES and (number == 2 or number == 3):
-        kind = I64
+        kind = thrift.I64
     return kind
 
 
-def element_bytes(role: Any, kind: Any) -> Any:
+def element_bytes(role, kind):
     """Return the memory of an element of a list."""
     size = ELEMENT_BYTES
     if role == CHUNK_LIST:
         size = CHUNK_BYTES
-    elif kind == STRUCT:
+    elif kind == thrift.STRUCT:
         size = STRUCT_BYTES
-    elif kind >= BINARY:
+    elif kind >= thrift.BINARY:
         size = TEXT_SIZE
     return size
 
 
-def is_arrow_schema(data: Any, at: Any, size: Any) -> Any:
+def is_arrow_schema(data, at, size):
     """Return whether text is the key of an Arrow schema."""
     return size == 12 and load_word(data, at) == KEY_BEGIN and load_word(data, at + 4) == KEY_END
 
 
-def read_footer(
-    _item: Any, data: Any, columns: Any, most: Any, depth: Any, room: Any, facts: Any, counts: Any
-) -> None:
+def read_footer(_item, data, columns, most, depth, room, facts, counts):
     """Pass over the fields of a footer that come after its schema.
 
     `most` bounds the memory, `depth` the levels. Nothing is written beyond the end of `facts`.
     """
-    status = OK
+    status = thrift.OK
     held = i64(len(facts))
     at = i64(0)
     groups = i64(0)
@@ -201,13 +179,13 @@ def read_footer(
     schema_bytes = i64(0)
     level = i64(0)
     role = FOOTER
-    left = FIELDS
+    left = thrift.FIELDS
     kinds = i64(0)
     last = i64(2)
     going = True
     while going:
         status, kind, number, at, left, kinds, last = next_value(data, at, role, left, kinds, last)
-        if status != OK:
+        if status != thrift.OK:
             going = False
         elif kind == 0:
             # The end of a struct or a list.
@@ -215,13 +193,13 @@ def read_footer(
                 going = False
             else:
                 level -= 1
-                role, left, kinds, last = kept(room, level * LEVEL)
-        elif kind <= FALSE:
+                role, left, kinds, last = kept(room, level * thrift.LEVEL)
+        elif kind <= thrift.FALSE:
             pass
-        elif kind <= BINARY or kind == UUID:
+        elif kind <= thrift.BINARY or kind == thrift.UUID:
             place = at
             status, word, at = scalar_at(data, at, kind)
-            if status == OK and kind >= I16 and kind <= I64 and row + FACTS <= held:
+            if status == thrift.OK and kind >= thrift.I16 and kind <= thrift.I64 and row + FACTS <= held:
                 value = signed(word)
                 if role == METADATA:
                     fact = fact_of(number)
@@ -233,7 +211,7 @@ def read_footer(
                     facts[row + TEXT_BYTES] = value
                 elif role == ROW_GROUP and number == 3 and group_row < chunks * FACTS:
                     facts[group_row + ROWS_AT] = place
-            elif status == OK and kind == BINARY:
+            elif status == thrift.OK and kind == thrift.BINARY:
                 size = i64(word)
                 memory += size
                 if role == PAIR:
@@ -241,7 +219,7 @@ def read_footer(
                         is_schema = is_arrow_schema(data, at - size, size)
                     elif number == 2 and is_schema and size > LONG:
                         if schema_at > 0:
-                            status = MALFORMED
+                            status = thrift.MALFORMED
                         schema_at = at - size
                         schema_bytes = size
                 elif row + FACTS <= held:
@@ -255,12 +233,16 @@ def read_footer(
             inner = role_of(role, number)
             wanted = elements_of(role, number)
             status, size, inside, at = level_at(data, at, kind)
-            if status == OK and level >= depth:
+            if status == thrift.OK and level >= depth:
                 status = TOO_DEEP
             # pyarrow passes over a field of another type, and reads elements as what they should be.
-            if status == OK and wanted != 0 and (kind != LIST or (size > 0 and inside & 15 != wanted)):
-                status = MALFORMED
-            if status == OK:
+            if (
+                status == thrift.OK
+                and wanted != 0
+                and (kind != thrift.LIST or (size > 0 and inside & 15 != wanted))
+            ):
+                status = thrift.MALFORMED
+            if status == thrift.OK:
                 if size >= 0:
                     memory += size * element_bytes(inner, inside & 15)
                     if role == FOOTER and number == 5:
@@ -289,17 +271,17 @@ def read_footer(
                         facts[row + REPETITIONS] = size
                     elif role == SIZES and number == 3:
                         facts[row + DEFINITIONS] = size
-                keep(room, level * LEVEL, role, left, kinds, last)
+                keep(room, level * thrift.LEVEL, role, left, kinds, last)
                 level += 1
                 role = inner
                 left = size
                 kinds = inside
                 last = i64(0)
-        if status == OK and memory > most:
+        if status == thrift.OK and memory > most:
             status = TOO_LARGE
-        if status != OK:
+        if status != thrift.OK:
             going = False
-    if status == OK and chunks != groups * columns:
+    if status == thrift.OK and chunks != groups * columns:
         status = MISMATCH
     counts[STATUS] = status
     counts[GROUPS] = groups

@@ -1,4 +1,3 @@
-# ruff: noqa: PLR1714  a kernel has no "in", and a branch is for one struct
 """The headers of the pages of column chunks, passed over without their bodies.
 
 Work item: a column chunk. A header is a struct of Thrift, with a struct inside of it for each kind of page. What is
@@ -8,31 +7,13 @@ continue it. Of one chunk, up to `most_pages` data pages are a row of :data:`PAG
 
 from __future__ import annotations
 
-from typing import Any, Final
+from typing import Final
 
-from bowstring.kernels.parquet.thrift import (
-    ANYTHING,
-    BINARY,
-    FALSE,
-    FIELDS,
-    I16,
-    I32,
-    I64,
-    LEVEL,
-    MALFORMED,
-    OK,
-    TRUNCATED,
-    UUID,
-    keep,
-    kept,
-    level_at,
-    next_value,
-    scalar_at,
-    signed,
-)
+from bowstring.kernels.parquet import thrift
+from bowstring.kernels.parquet.thrift import keep, kept, level_at, next_value, scalar_at, signed
 from bowstring.kernels.types import i64
 
-MORE: Final = TRUNCATED
+MORE: Final = thrift.TRUNCATED
 """The data end before the chunk does, or there is no room for more pages."""
 TOO_LARGE: Final = i64(3)
 """A page, the largest one, is larger than allowed when it is decompressed, or has lengths that are."""
@@ -107,9 +88,9 @@ DELTA_LENGTH = i64(6)
 PREFIXES = i64(7)
 
 
-def role_of(outer: Any, number: Any) -> Any:
+def role_of(outer, number):
     """Return the role of a struct that is a field of a header."""
-    role = ANYTHING
+    role = thrift.ANYTHING
     if outer == HEADER:
         if number == 5:
             role = DATA
@@ -120,7 +101,7 @@ def role_of(outer: Any, number: Any) -> Any:
     return role
 
 
-def slot_of(role: Any, number: Any) -> Any:
+def slot_of(role, number):
     """Return where an integer of a header is kept, -1 where it is not."""
     slot = i64(-1)
     if role == HEADER and number <= 3:
@@ -138,18 +119,16 @@ def slot_of(role: Any, number: Any) -> Any:
     return slot
 
 
-def read_pages(
-    item: Any, data: Any, base: Any, floor: Any, ratio: Any, most_pages: Any, facts: Any, room: Any
-) -> None:
+def read_pages(item, data, base, floor, ratio, most_pages, facts, room):
     """Pass over the headers of a chunk as far as the data have them; `base` is where these begin in the file.
 
     Pages of more bytes than `floor` may have `ratio` times those that they are compressed to.
     """
     row = i64(item) * FACTS
     rooms = i64(item) * ROOM
-    note = rooms + DEPTH * LEVEL
+    note = rooms + DEPTH * thrift.LEVEL
     size = i64(len(data))
-    status = OK
+    status = thrift.OK
     going = True
     while going:
         begin = i64(facts[row + AT])
@@ -159,7 +138,7 @@ def read_pages(
         if begin > last_at or (begin >= last_at - SLACK and is_whole):
             going = False
             if not is_whole:
-                status = MALFORMED
+                status = thrift.MALFORMED
         elif begin == last_at:
             going = False
         elif at < 0 or at >= size or (most_pages > 0 and i64(facts[row + PAGES]) >= most_pages):
@@ -171,44 +150,44 @@ def read_pages(
                 room[note + slot] = i64(-1)
             level = i64(0)
             role = HEADER
-            left = FIELDS
+            left = thrift.FIELDS
             kinds = i64(0)
             last = i64(0)
             is_open = True
-            status = OK
+            status = thrift.OK
             while is_open:
                 status, kind, number, at, left, kinds, last = next_value(data, at, role, left, kinds, last)
-                if status != OK:
+                if status != thrift.OK:
                     is_open = False
                 elif kind == 0:
                     if level == 0:
                         is_open = False
                     else:
                         level -= 1
-                        role, left, kinds, last = kept(room, rooms + level * LEVEL)
-                elif kind <= FALSE:
-                    if role == DATA_2 and number == 7 and kind == FALSE:
+                        role, left, kinds, last = kept(room, rooms + level * thrift.LEVEL)
+                elif kind <= thrift.FALSE:
+                    if role == DATA_2 and number == 7 and kind == thrift.FALSE:
                         room[note + PLAIN] = i64(1)
-                elif kind <= BINARY or kind == UUID:
+                elif kind <= thrift.BINARY or kind == thrift.UUID:
                     status, word, at = scalar_at(data, at, kind)
                     slot = slot_of(role, number)
-                    if status == OK and slot >= 0 and kind >= I16 and kind <= I64:
+                    if status == thrift.OK and slot >= 0 and kind >= thrift.I16 and kind <= thrift.I64:
                         value = signed(word)
                         room[note + slot] = value
-                        if kind != I32 or value < 0 or value >= INT32_END:
-                            status = MALFORMED
+                        if kind != thrift.I32 or value < 0 or value >= INT32_END:
+                            status = thrift.MALFORMED
                 else:
                     status, inner_left, inner_kinds, at = level_at(data, at, kind)
-                    if status == OK and level >= DEPTH:
-                        status = MALFORMED
-                    if status == OK:
-                        keep(room, rooms + level * LEVEL, role, left, kinds, last)
+                    if status == thrift.OK and level >= DEPTH:
+                        status = thrift.MALFORMED
+                    if status == thrift.OK:
+                        keep(room, rooms + level * thrift.LEVEL, role, left, kinds, last)
                         level += 1
                         role = role_of(role, number)
                         left = inner_left
                         kinds = inner_kinds
                         last = i64(0)
-                if status != OK:
+                if status != thrift.OK:
                     is_open = False
             kind_of_page = i64(room[note])
             raw = i64(room[note + 1])
@@ -224,16 +203,16 @@ def read_pages(
                 lengths = 4 * count
             elif is_data and encoding == PREFIXES:
                 lengths = 8 * count
-            if status == OK and (kind_of_page < 0 or raw < 0 or packed < 0):
-                status = MALFORMED
-            if status == OK and base + at + packed > i64(facts[row + END]) + SLACK:
-                status = MALFORMED
+            if status == thrift.OK and (kind_of_page < 0 or raw < 0 or packed < 0):
+                status = thrift.MALFORMED
+            if status == thrift.OK and base + at + packed > i64(facts[row + END]) + SLACK:
+                status = thrift.MALFORMED
             largest = max(raw, lengths)
-            if status == MALFORMED and i64(facts[row + VALUES]) >= i64(facts[row + WANTED]):
+            if status == thrift.MALFORMED and i64(facts[row + VALUES]) >= i64(facts[row + WANTED]):
                 # What comes after the last value is not read.
-                status = OK
+                status = thrift.OK
                 going = False
-            elif status != OK:
+            elif status != thrift.OK:
                 going = False
             elif largest > floor and largest > packed * ratio:
                 facts[row + LARGEST] = largest

@@ -5,15 +5,13 @@ Work item: a block of :data:`~bowstring.kernels.validation.text.ROWS` rows.
 
 from __future__ import annotations
 
-from typing import Any
-
 from bowstring.kernels.types import i64
 from bowstring.kernels.validation.text import NO_ROW, block_end, block_start
 
 NOWHERE = i64(-1)
 
 
-def check_offsets(i: Any, offsets: Any, rows: Any, limit: Any, bad: Any) -> None:
+def check_offsets(i, offsets, rows, limit, bad):
     """Find the first row whose end lies before its start, whose start is negative, or whose end passes `limit`.
 
     `offsets` has one element more than there are rows.
@@ -36,7 +34,7 @@ def check_offsets(i: Any, offsets: Any, rows: Any, limit: Any, bad: Any) -> None
     bad[i] = found
 
 
-def check_list_views(i: Any, starts: Any, sizes: Any, rows: Any, limit: Any, bad: Any) -> None:
+def check_list_views(i, starts, sizes, rows, limit, bad):
     """Find the first row that does not lie within the `limit` slots of the child, null rows too."""
     stop = block_end(i, rows, min(i64(len(starts)), i64(len(sizes))))
     found = NO_ROW
@@ -49,7 +47,7 @@ def check_list_views(i: Any, starts: Any, sizes: Any, rows: Any, limit: Any, bad
     bad[i] = found
 
 
-def check_run_ends(i: Any, ends: Any, runs: Any, bad: Any) -> None:
+def check_run_ends(i, ends, runs, bad):
     """Find the first run that does not end behind the run before it."""
     stop = block_end(i, runs, i64(len(ends)))
     found = NO_ROW
@@ -62,7 +60,7 @@ def check_run_ends(i: Any, ends: Any, runs: Any, bad: Any) -> None:
     bad[i] = found
 
 
-def check_type_ids(i: Any, type_ids: Any, children: Any, rows: Any, bad: Any) -> None:
+def check_type_ids(i, type_ids, children, rows, bad):
     """Find the first row whose type id no child has.
 
     `children` gives the position of the child for each of the 256 type ids, read as unsigned, or -1.
@@ -75,17 +73,7 @@ def check_type_ids(i: Any, type_ids: Any, children: Any, rows: Any, bad: Any) ->
     bad[i] = found
 
 
-def check_dense(
-    i: Any,
-    type_ids: Any,
-    starts: Any,
-    children: Any,
-    lengths: Any,
-    rows: Any,
-    firsts: Any,
-    lasts: Any,
-    bad: Any,
-) -> None:
+def check_dense(i, type_ids, starts, children, lengths, rows, firsts, lasts, bad):
     """Find the first row that names no child, or no slot of it, or one before the block's last of that child."""
     # firsts, lasts: the first and last slot of each child in the block, one row of children per block; -1 for none
     stop = block_end(i, rows, min(i64(len(type_ids)), i64(len(starts))))
@@ -112,7 +100,7 @@ def check_dense(
     bad[i] = found
 
 
-def first_row_of(type_ids: Any, children: Any, child: Any, block: Any, rows: Any) -> Any:
+def first_row_of(type_ids, children, child, block, rows):
     """Return the first row of a block that names a child."""
     found = NO_ROW
     for row in range(block_start(block), block_end(block, rows, i64(len(type_ids)))):
@@ -121,9 +109,7 @@ def first_row_of(type_ids: Any, children: Any, child: Any, block: Any, rows: Any
     return found
 
 
-def check_dense_order(
-    i: Any, type_ids: Any, children: Any, firsts: Any, lasts: Any, count: Any, rows: Any, bad: Any
-) -> None:
+def check_dense_order(i, type_ids, children, firsts, lasts, count, rows, bad):
     """Find the first row of a child that lies before a slot which an earlier block named.
 
     `firsts` and `lasts` are what :func:`check_dense` wrote for `count` children.

@@ -7,7 +7,7 @@ and no row begins inside a character, every row is; else each is checked alone: 
 
 from __future__ import annotations
 
-from typing import Any, Final
+from typing import Final
 
 from bowstring.kernels.types import i64, u64
 from bowstring.kernels.validity import bit_is_set
@@ -33,7 +33,7 @@ NO_ROW: Final = i64(2**63 - 1)
 """The answer of a block without a wrong row."""
 
 
-def faults(word: Any, previous: Any) -> Any:
+def faults(word, previous):
     """Return a word that is not 0 where one of 8 bytes cannot follow the bytes before it.
 
     All is decided in the highest bit of each byte: ``x << n`` brings bit ``7 - n`` of each byte there.
@@ -58,7 +58,7 @@ def faults(word: Any, previous: Any) -> Any:
     return fault | second_faults(word, (word << 8) | (previous >> 56))
 
 
-def second_faults(word: Any, before: Any) -> Any:
+def second_faults(word, before):
     """Return where a byte cannot follow the one before it, which begins a character of three or four bytes."""
     b5 = word << 2
     b4 = word << 3
@@ -76,7 +76,7 @@ def second_faults(word: Any, before: Any) -> Any:
     return fault & leads
 
 
-def whole_word(data: Any, at: Any) -> Any:
+def whole_word(data, at):
     """Return the 8 bytes at a place as a word."""
     begin = max(at, i64(0))
     word = u64(0)
@@ -85,7 +85,7 @@ def whole_word(data: Any, at: Any) -> Any:
     return word
 
 
-def text_word(data: Any, at: Any, start: Any, stop: Any) -> Any:
+def text_word(data, at, start, stop):
     """Return the 8 bytes at a place as a word, those outside ``[start, stop)`` as 0."""
     word = u64(0)
     for k in range(8):
@@ -94,12 +94,12 @@ def text_word(data: Any, at: Any, start: Any, stop: Any) -> Any:
     return word
 
 
-def is_text(data: Any, start: Any, stop: Any) -> Any:
+def is_text(data, start, stop):
     """Return whether ``[start, stop)``, which lies in `data`, is UTF-8 by itself."""
     return fault_from(data, start, u64(0), start, stop) == 0
 
 
-def fault_from(data: Any, at: Any, before: Any, start: Any, stop: Any) -> Any:
+def fault_from(data, at, before, start, stop):
     """Return a word that is not 0 where a byte of ``[at, stop)`` is wrong, `before` being the word before it."""
     fault = u64(0)
     previous = before
@@ -121,7 +121,7 @@ def fault_from(data: Any, at: Any, before: Any, start: Any, stop: Any) -> Any:
     return fault
 
 
-def is_text_by_blocks(data: Any, broken: Any, lead: Any, start: Any, stop: Any) -> Any:
+def is_text_by_blocks(data, broken, lead, start, stop):
     """Return the same as :func:`is_text`, reading at most the first and the last block of a value."""
     # broken[k]: broken blocks among the first k of `data`; lead: as in `check_text`. Values may overlap: without
     # this, a few bytes would ask for any amount of work.
@@ -144,7 +144,7 @@ def is_text_by_blocks(data: Any, broken: Any, lead: Any, start: Any, stop: Any) 
     return right
 
 
-def is_text_until(data: Any, start: Any, until: Any, stop: Any) -> Any:
+def is_text_until(data, start, until, stop):
     """Return whether the words that begin in ``[start, until)`` are UTF-8, in a text that ends at `stop`."""
     fault = u64(0)
     previous = u64(0)
@@ -157,7 +157,7 @@ def is_text_until(data: Any, start: Any, until: Any, stop: Any) -> Any:
     return fault == 0
 
 
-def check_text(i: Any, data: Any, words: Any, lead: Any, start: Any, stop: Any, marks: Any) -> None:
+def check_text(i, data, words, lead, start, stop, marks):
     """Mark a block of the text ``[start, stop)`` as ASCII, as other text, or as broken.
 
     `words` are the same bytes as `data`, from byte `lead` on, where whole words begin.
@@ -193,7 +193,7 @@ def check_text(i: Any, data: Any, words: Any, lead: Any, start: Any, stop: Any, 
     marks[i] = mark
 
 
-def check_starts(i: Any, offsets: Any, data: Any, rows: Any, stop: Any, worst: Any, bad: Any) -> None:
+def check_starts(i, offsets, data, rows, stop, worst, bad):
     """Find the first row that begins inside a character of the text before `stop`.
 
     `worst` is the greatest mark of the text: in ASCII there is no such row.
@@ -210,7 +210,7 @@ def check_starts(i: Any, offsets: Any, data: Any, rows: Any, stop: Any, worst: A
     bad[i] = found
 
 
-def check_text_rows(i: Any, offsets: Any, validity: Any, data: Any, rows: Any, bad: Any) -> None:
+def check_text_rows(i, offsets, validity, data, rows, bad):
     """Find the first valid row that is not UTF-8 by itself."""
     end = block_end(i, rows, i64(len(offsets)) - 1)
     size = i64(len(data))
@@ -228,12 +228,12 @@ def blocks_of(rows: int) -> int:
     return -(-rows // int(ROWS))
 
 
-def block_start(i: Any) -> Any:
+def block_start(i):
     """Return the first row of a block; the compiler sees that it is not negative, and makes better loops."""
     return max(i * ROWS, i64(0))
 
 
-def block_end(i: Any, rows: Any, held: Any) -> Any:
+def block_end(i, rows, held):
     """Return one past the last row of a block, where there are so many rows, and arrays hold so many."""
     end = min(block_start(i) + ROWS, rows)
     return min(end, held)

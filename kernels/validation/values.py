@@ -6,8 +6,6 @@ A view is 16 bytes, of a value or of where it lies. Slots that are null may hold
 
 from __future__ import annotations
 
-from typing import Any
-
 from bowstring.kernels.types import i64, u64
 from bowstring.kernels.validation.text import NO_ROW, block_end, block_start, faults, is_text_by_blocks
 from bowstring.kernels.validity import bit_is_set
@@ -16,9 +14,7 @@ from bowstring.kernels.words import HIGH
 DAY = i64(86_400_000)
 
 
-def check_range(
-    i: Any, values: Any, validity: Any, rows: Any, lowest: Any, mask: Any, count: Any, bad: Any
-) -> None:
+def check_range(i, values, validity, rows, lowest, mask, count, bad):
     """Find the first valid row that is none of the `count` numbers from `lowest` on."""
     # Compared as unsigned, of the width of `mask`, where `lowest` may wrap: so one comparison serves for indices,
     # times of day and narrow decimals.
@@ -37,7 +33,7 @@ def check_range(
     bad[i] = found
 
 
-def check_days(i: Any, values: Any, validity: Any, rows: Any, bad: Any) -> None:
+def check_days(i, values, validity, rows, bad):
     """Find the first valid row whose milliseconds are no whole number of days."""
     stop = block_end(i, rows, i64(len(values)))
     found = NO_ROW
@@ -47,7 +43,7 @@ def check_days(i: Any, values: Any, validity: Any, rows: Any, bad: Any) -> None:
     bad[i] = found
 
 
-def is_beyond(words: Any, at: Any, limbs: Any, bounds: Any) -> Any:
+def is_beyond(words, at, limbs, bounds):
     """Return whether a number of several words is none of those that `bounds` names; see `check_range_128`."""
     begin = max(at, i64(0))
     carry = u64(0)
@@ -66,7 +62,7 @@ def is_beyond(words: Any, at: Any, limbs: Any, bounds: Any) -> Any:
     return beyond != 0
 
 
-def check_range_128(i: Any, words: Any, bounds: Any, validity: Any, rows: Any, bad: Any) -> None:
+def check_range_128(i, words, bounds, validity, rows, bad):
     """Find the first valid row that is out of range, for numbers of two 64-bit words, the lower first.
 
     `bounds` holds what to add to a number so that the lowest becomes 0, and then the highest after that.
@@ -74,12 +70,12 @@ def check_range_128(i: Any, words: Any, bounds: Any, validity: Any, rows: Any, b
     bad[i] = first_beyond(i, words, i64(2), bounds, validity, rows)
 
 
-def check_range_256(i: Any, words: Any, bounds: Any, validity: Any, rows: Any, bad: Any) -> None:
+def check_range_256(i, words, bounds, validity, rows, bad):
     """Do the same for numbers of four words."""
     bad[i] = first_beyond(i, words, i64(4), bounds, validity, rows)
 
 
-def first_beyond(i: Any, words: Any, limbs: Any, bounds: Any, validity: Any, rows: Any) -> Any:
+def first_beyond(i, words, limbs, bounds, validity, rows):
     """Return the first valid row of a block that is out of range."""
     row = block_start(i)
     stop = block_end(i, rows, i64(len(words)) // limbs)
@@ -94,7 +90,7 @@ def first_beyond(i: Any, words: Any, limbs: Any, bounds: Any, validity: Any, row
 LONGEST_INSIDE = i64(12)
 
 
-def inner_is_right(low: Any, high: Any, size: Any, text: Any) -> Any:
+def inner_is_right(low, high, size, text):
     """Return whether a value inside a view, 8 bytes and 4 more, ends in zeros, and is UTF-8 if it is text."""
     spare = high
     if size < 8:
@@ -109,7 +105,7 @@ def inner_is_right(low: Any, high: Any, size: Any, text: Any) -> Any:
     return right
 
 
-def starts_with(data: Any, at: Any, prefix: Any) -> Any:
+def starts_with(data, at, prefix):
     """Return whether four bytes are those of a prefix."""
     begin = max(at, i64(0))
     found = u64(0)
@@ -118,19 +114,7 @@ def starts_with(data: Any, at: Any, prefix: Any) -> Any:
     return found == prefix
 
 
-def check_views(
-    i: Any,
-    parts: Any,
-    validity: Any,
-    data: Any,
-    firsts: Any,
-    sizes: Any,
-    rows: Any,
-    text: Any,
-    broken: Any,
-    lead: Any,
-    bad: Any,
-) -> None:
+def check_views(i, parts, validity, data, firsts, sizes, rows, text, broken, lead, bad):
     """Find the first valid row whose view is wrong, as far as `data` tells."""
     # parts: the views, four numbers each; sizes[b]: bytes of variadic buffer b, which begins at firsts[b] in
     # `data`, or is not in it where that is negative: then only the numbers are checked
@@ -147,9 +131,7 @@ def check_views(
     bad[i] = found
 
 
-def view_is_right(
-    parts: Any, at: Any, data: Any, firsts: Any, sizes: Any, text: Any, broken: Any, lead: Any
-) -> Any:
+def view_is_right(parts, at, data, firsts, sizes, text, broken, lead):
     """Return whether a view, whose first part is at `at`, holds what it says; see :func:`check_views`."""
     begin = max(at, i64(0))
     size = i64(parts[begin])
@@ -164,18 +146,7 @@ def view_is_right(
     return right
 
 
-def outer_is_right(
-    data: Any,
-    firsts: Any,
-    sizes: Any,
-    buffer: Any,
-    offset: Any,
-    size: Any,
-    prefix: Any,
-    text: Any,
-    broken: Any,
-    lead: Any,
-) -> Any:
+def outer_is_right(data, firsts, sizes, buffer, offset, size, prefix, text, broken, lead):
     """Return whether a value outside its view lies in its buffer, begins with the prefix, and is as it must be."""
     right = offset <= (2**31 - 1) and buffer < min(i64(len(firsts)), i64(len(sizes)))
     if right:

@@ -5,27 +5,12 @@ Work item: one row; of what copies the bytes of rows, a part of one, ``2 ** log`
 
 from __future__ import annotations
 
-from typing import Any, Final
+from typing import Final
 
 from bowstring.kernels.types import i8, i64, u8, u32, u64
 from bowstring.kernels.validation.text import is_text
-from bowstring.kernels.variant.format import (
-    BASIC,
-    BROKEN,
-    KIND_BINARY,
-    KIND_STRING,
-    KIND_UUID,
-    MALFORMED,
-    OK,
-    OVERFLOW,
-    PRIMITIVE,
-    SHORT,
-    TYPE_MISMATCH,
-    UNKNOWN,
-    UNSUPPORTED,
-    VARIANT_NULL,
-    value_end,
-)
+from bowstring.kernels.variant import encoding
+from bowstring.kernels.variant.encoding import value_end
 
 TEXT: Final = i64(0)
 BINARY: Final = i64(1)
@@ -46,81 +31,85 @@ CONTAINER = i64(18)
 LONGEST_INSIDE = i64(12)
 
 
-def payload_start(data: Any, at: Any) -> Any:
+def payload_start(data, at):
     """Return where the bytes of a string, binary or UUID begin, which is one."""
     first = at + 1
     header = u64(data[at])
-    if header & BASIC == PRIMITIVE and header >> 2 != KIND_UUID:
+    if header & encoding.BASIC == encoding.PRIMITIVE and header >> 2 != encoding.KIND_UUID:
         first = at + 5
     return first
 
 
-def is_family(header: Any, family: Any) -> Any:
+def is_family(header, family):
     """Return whether a value with this header is of a family."""
-    basic = header & BASIC
+    basic = header & encoding.BASIC
     kind = header >> 2
     return (
         family == VALUE
-        or (family == TEXT and (basic == SHORT or (basic == PRIMITIVE and kind == KIND_STRING)))
-        or (family == BINARY and basic == PRIMITIVE and kind == KIND_BINARY)
+        or (
+            family == TEXT
+            and (basic == encoding.SHORT or (basic == encoding.PRIMITIVE and kind == encoding.KIND_STRING))
+        )
+        or (family == BINARY and basic == encoding.PRIMITIVE and kind == encoding.KIND_BINARY)
         or (
             family == EITHER
-            and (basic == SHORT or (basic == PRIMITIVE and KIND_BINARY <= kind <= KIND_STRING))
+            and (
+                basic == encoding.SHORT
+                or (basic == encoding.PRIMITIVE and encoding.KIND_BINARY <= kind <= encoding.KIND_STRING)
+            )
         )
-        or (family == UUID and basic == PRIMITIVE and kind == KIND_UUID)
+        or (family == UUID and basic == encoding.PRIMITIVE and kind == encoding.KIND_UUID)
     )
 
 
-def measure(data: Any, at: Any, family: Any) -> Any:
+def measure(data, at, family):
     """Return a status, and where the bytes of the value at `at` begin and end."""
     size = u64(len(data))
     first = at
     last = at
-    status = MALFORMED
+    status = encoding.MALFORMED
     if at < size:
         header = u64(data[at])
         if family != VALUE and header == 0:
-            status = VARIANT_NULL
+            status = encoding.VARIANT_NULL
         elif not is_family(header, family):
-            status = TYPE_MISMATCH
+            status = encoding.TYPE_MISMATCH
         else:
             last = value_end(data, at, size)
-            status = OK
-            if last == BROKEN:
-                status = MALFORMED
-            elif last == UNKNOWN:
-                status = UNSUPPORTED
+            status = encoding.OK
+            if last == encoding.BROKEN:
+                status = encoding.MALFORMED
+            elif last == encoding.UNKNOWN:
+                status = encoding.UNSUPPORTED
             elif family != VALUE:
                 first = payload_start(data, at)
     return status, first, last
 
 
-def measure_bytes(
-    i: Any, data: Any, places: Any, family: Any, wanted: Any, statuses: Any, sizes: Any
-) -> None:
+def measure_bytes(i, data, places, family, wanted, statuses, sizes):
     """Write how many bytes a row has, none where it has no value; if `wanted` is not negative, it must be that.
 
     Text must be UTF-8. A Variant null is a value of one byte where whole values are wanted.
     """
     size = i64(0)
-    if statuses[i] == OK:
+    if statuses[i] == encoding.OK:
         status, first, last = measure(data, u64(places[i]), family)
-        if status == OK:
+        if status == encoding.OK:
             size = i64(last - first)
             limit = wanted if wanted >= 0 else size
             if size != limit:
-                status = OVERFLOW
+                status = encoding.OVERFLOW
             elif family == TEXT and not is_text(data, i64(first), i64(last)):
-                status = MALFORMED
-        if status != OK:
+                status = encoding.MALFORMED
+        if status != encoding.OK:
             size = i64(0)
         statuses[i] = status
-    elif statuses[i] == VARIANT_NULL and family == VALUE:
+    elif statuses[i] == encoding.VARIANT_NULL and family == VALUE:
         size = i64(1)
     sizes[i] = size
 
 
-def copy_between(data: Any, first: Any, out: Any, at: Any, size: Any) -> None:
+def copy_between(data, first, out, at, size):
     """Copy bytes as far as both arrays reach."""
     source = max(i64(first), i64(0))
     target = max(at, i64(0))
@@ -129,7 +118,7 @@ def copy_between(data: Any, first: Any, out: Any, at: Any, size: Any) -> None:
         out[target + k] = data[source + k]
 
 
-def copy_part(i: Any, log: Any, data: Any, first: Any, out: Any, at: Any, size: Any) -> None:
+def copy_part(i, log, data, first, out, at, size):
     """Copy an item's part of bytes that ``2 ** log`` items share, each taking neighbours; as copy_between."""
     if log == 0:
         copy_between(data, first, out, at, size)
@@ -141,9 +130,7 @@ def copy_part(i: Any, log: Any, data: Any, first: Any, out: Any, at: Any, size: 
             out[u64(target + k)] = data[u64(source + k)]
 
 
-def copy_bytes(
-    i: Any, log: Any, data: Any, places: Any, family: Any, statuses: Any, offsets: Any, out: Any
-) -> None:
+def copy_bytes(i, log, data, places, family, statuses, offsets, out):
     """Copy the bytes of a row, which ``2 ** log`` items share, to where its offsets say."""
     if log == 0:  # compiled by itself: a row that is computed costs the host a third more
         copy_row(i, i, log, data, places, family, statuses, offsets, out)
@@ -151,14 +138,12 @@ def copy_bytes(
         copy_row(i >> log, i, log, data, places, family, statuses, offsets, out)
 
 
-def copy_row(
-    row: Any, i: Any, log: Any, data: Any, places: Any, family: Any, statuses: Any, offsets: Any, out: Any
-) -> None:
+def copy_row(row, i, log, data, places, family, statuses, offsets, out):
     """Copy an item's part of a row."""
     at = i64(offsets[row])
     size = i64(offsets[row + 1]) - at
     place = u64(places[row])
-    if statuses[row] == OK and size > 0 and place < u64(len(data)):
+    if statuses[row] == encoding.OK and size > 0 and place < u64(len(data)):
         first = place
         if family != VALUE:
             first = payload_start(data, place)
@@ -167,7 +152,7 @@ def copy_row(
         out[max(at, i64(0))] = NULL_VALUE
 
 
-def copy_fixed(i: Any, log: Any, data: Any, places: Any, width: Any, statuses: Any, out: Any) -> None:
+def copy_fixed(i, log, data, places, width, statuses, out):
     """Copy the bytes of a row that are so many for each."""
     if log == 0:
         copy_fixed_row(i, i, log, data, places, width, statuses, out)
@@ -175,16 +160,14 @@ def copy_fixed(i: Any, log: Any, data: Any, places: Any, width: Any, statuses: A
         copy_fixed_row(i >> log, i, log, data, places, width, statuses, out)
 
 
-def copy_fixed_row(
-    row: Any, i: Any, log: Any, data: Any, places: Any, width: Any, statuses: Any, out: Any
-) -> None:
+def copy_fixed_row(row, i, log, data, places, width, statuses, out):
     """Copy an item's part of a row."""
     place = u64(places[row])
-    if statuses[row] == OK and place < u64(len(data)):
+    if statuses[row] == encoding.OK and place < u64(len(data)):
         copy_part(i, log, data, payload_start(data, place), out, row * width, width)
 
 
-def write_views(i: Any, offsets: Any, data: Any, views: Any) -> None:
+def write_views(i, offsets, data, views):
     """Write the view of a slot of `data`: its length, and the bytes, or the first four and where they all are."""
     at = max(i64(offsets[i]), i64(0))
     size = max(max(min(i64(offsets[i + 1]), i64(len(data))), i64(0)) - at, i64(0))
@@ -201,28 +184,28 @@ def write_views(i: Any, offsets: Any, data: Any, views: Any) -> None:
         views[first + 1 + word] = u32(found)
 
 
-def after_booleans(kind: Any) -> Any:
+def after_booleans(kind):
     """Return 1 for the types behind the first boolean, which both are, and 0 before."""
     return i64(kind > 1)
 
 
-def name_kinds(i: Any, data: Any, places: Any, statuses: Any, kinds: Any) -> None:
+def name_kinds(i, data, places, statuses, kinds):
     """Write the type of each value, -1 where there is none.
 
     0 is null, 1 both booleans; then follow the other primitives as the format numbers them, objects and arrays.
     """
     place = u64(places[i])
     kind = NO_KIND
-    if statuses[i] == OK and place < u64(len(data)):
+    if statuses[i] == encoding.OK and place < u64(len(data)):
         header = u64(data[place])
-        basic = header & BASIC
-        if basic == PRIMITIVE:
+        basic = header & encoding.BASIC
+        if basic == encoding.PRIMITIVE:
             kind = i8(i64(header >> 2) - after_booleans(header >> 2))
-        elif basic == SHORT:
+        elif basic == encoding.SHORT:
             kind = i8(SHORT_KIND)
         else:
             kind = i8(CONTAINER + i64(basic))
-    elif statuses[i] == VARIANT_NULL:
+    elif statuses[i] == encoding.VARIANT_NULL:
         kind = i8(0)
     kinds[i] = kind
 

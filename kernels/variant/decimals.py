@@ -1,4 +1,3 @@
-# ruff: noqa: PLR1714, SIM109  a kernel has no "in"
 """Variant's numbers as decimals of one scale: 128 bits in two words.
 
 Work item: one row. Nothing is rounded: what the scale or the precision cannot hold is an overflow. A float, where
@@ -7,28 +6,14 @@ floats are taken, is the number of its shortest text.
 
 from __future__ import annotations
 
-from typing import Any, Final
+from typing import Final
 
 import numpy as np
 
 from bowstring.kernels.floats import FINITE, parts_of_float
 from bowstring.kernels.types import i64, u64
-from bowstring.kernels.variant.format import (
-    BASIC,
-    DECIMAL4,
-    DECIMAL16,
-    INT8,
-    INT64,
-    KIND_DOUBLE,
-    KIND_FLOAT,
-    MALFORMED,
-    OK,
-    OVERFLOW,
-    PRIMITIVE,
-    TYPE_MISMATCH,
-    VARIANT_NULL,
-    signed,
-)
+from bowstring.kernels.variant import encoding
+from bowstring.kernels.variant.encoding import signed
 from bowstring.kernels.variant.text.reals import shortest, shortest_single
 from bowstring.kernels.words import below, by_ten, negated, times_ten
 
@@ -41,9 +26,9 @@ BOUNDS_LOW = np.array([10**9, 10**18, 10**38 & (2**64 - 1)], np.uint64)
 BOUNDS_HIGH.flags.writeable = BOUNDS_LOW.flags.writeable = False
 
 
-def raw_number(data: Any, at: Any) -> Any:
+def raw_number(data, at):
     """Return a status, whether the exact number at `at` is negative, its magnitude in two words, and its scale."""
-    status = OK
+    status = encoding.OK
     high = u64(0)
     low = u64(0)
     scale = u64(0)
@@ -51,27 +36,27 @@ def raw_number(data: Any, at: Any) -> Any:
     header = u64(data[at])
     kind = header >> 2
     width = i64(0)
-    if header & BASIC != PRIMITIVE:
-        status = TYPE_MISMATCH
+    if header & encoding.BASIC != encoding.PRIMITIVE:
+        status = encoding.TYPE_MISMATCH
     elif kind == 0:
-        status = VARIANT_NULL
-    elif kind >= INT8 and kind <= INT64:
-        width = 1 << i64(kind - INT8)
+        status = encoding.VARIANT_NULL
+    elif kind >= encoding.INT8 and kind <= encoding.INT64:
+        width = 1 << i64(kind - encoding.INT8)
         if at + u64(width) >= u64(len(data)):
-            status = MALFORMED
-    elif kind >= DECIMAL4 and kind <= DECIMAL16:
+            status = encoding.MALFORMED
+    elif kind >= encoding.DECIMAL4 and kind <= encoding.DECIMAL16:
         width = 1 << i64(kind - 6)
         if at + 1 + u64(width) >= u64(len(data)):
-            status = MALFORMED
+            status = encoding.MALFORMED
         else:
             scale = u64(data[at + 1])
             if scale > LARGEST_SCALE:
-                status = MALFORMED
+                status = encoding.MALFORMED
     else:
-        status = TYPE_MISMATCH
-    if status == OK:
+        status = encoding.TYPE_MISMATCH
+    if status == encoding.OK:
         first = at + 1
-        if kind >= DECIMAL4:
+        if kind >= encoding.DECIMAL4:
             first += 1
         number = signed(data, first, min(width, i64(8)))
         low = u64(number)
@@ -84,58 +69,58 @@ def raw_number(data: Any, at: Any) -> Any:
             negative = number < 0
         if negative:
             high, low = negated(high, low)
-        if kind >= DECIMAL4 and not below(
-            high, low, u64(BOUNDS_HIGH[kind - DECIMAL4]), u64(BOUNDS_LOW[kind - DECIMAL4])
+        if kind >= encoding.DECIMAL4 and not below(
+            high, low, u64(BOUNDS_HIGH[kind - encoding.DECIMAL4]), u64(BOUNDS_LOW[kind - encoding.DECIMAL4])
         ):
-            status = MALFORMED
+            status = encoding.MALFORMED
     return status, negative, high, low, scale
 
 
-def exact_number(data: Any, at: Any, wanted_scale: Any) -> Any:
+def exact_number(data, at, wanted_scale):
     """Return a status, whether the number at `at` is negative, and its magnitude at a scale in two words."""
     status, negative, high, low, scale = raw_number(data, at)
-    if status == OK:
+    if status == encoding.OK:
         status, high, low = moved(high, low, i64(wanted_scale) - i64(scale))
     return status, negative, high, low
 
 
-def moved(high: Any, low: Any, steps: Any) -> Any:
+def moved(high, low, steps):
     """Return a status, and a number of two words times ``10 ** steps``, or an overflow."""
-    status = OK
+    status = encoding.OK
     upper = high
     lower = low
     left = i64(0)
     if high | low != 0:
         left = i64(steps)
-    while status == OK and left > 0:
+    while status == encoding.OK and left > 0:
         upper, lower, fits = times_ten(upper, lower)
         if not fits:
-            status = OVERFLOW
+            status = encoding.OVERFLOW
         left -= 1
-    while status == OK and left < 0:
+    while status == encoding.OK and left < 0:
         upper, lower, rest = by_ten(upper, lower)
         if rest != 0:
-            status = OVERFLOW
+            status = encoding.OVERFLOW
         left += 1
     return status, upper, lower
 
 
-def text_number(data: Any, at: Any) -> Any:
+def text_number(data, at):
     """Return a status, whether the float at `at` is negative, and the digits and the scale of its shortest text."""
-    status = MALFORMED
+    status = encoding.MALFORMED
     negative = False
     digits = u64(0)
     exponent = i64(0)
-    single = u64(data[at]) >> 2 == KIND_FLOAT
+    single = u64(data[at]) >> 2 == encoding.KIND_FLOAT
     width = i64(8)
     if single:
         width = i64(4)
     if at + u64(width) < u64(len(data)):
         bits = u64(signed(data, at + 1, width))
         negative, _mantissa, _exponent, kind = parts_of_float(bits, single)
-        status = OK
+        status = encoding.OK
         if kind != FINITE:
-            status = OVERFLOW
+            status = encoding.OVERFLOW
         elif single:
             digits, exponent = shortest_single(bits & (2**31 - 1))
         else:
@@ -143,16 +128,20 @@ def text_number(data: Any, at: Any) -> Any:
     return status, negative, digits, -exponent
 
 
-def number_at(data: Any, at: Any, floats: Any) -> Any:
+def number_at(data, at, floats):
     """Return what :func:`raw_number` does, also of floats where `floats` is not 0: a scale may be negative."""
     header = u64(data[at])
     kind = header >> 2
-    status = OK
+    status = encoding.OK
     negative = False
     high = u64(0)
     low = u64(0)
     scale = i64(0)
-    if floats != 0 and header & BASIC == PRIMITIVE and (kind == KIND_DOUBLE or kind == KIND_FLOAT):
+    if (
+        floats != 0
+        and header & encoding.BASIC == encoding.PRIMITIVE
+        and (kind == encoding.KIND_DOUBLE or kind == encoding.KIND_FLOAT)
+    ):
         status, negative, low, scale = text_number(data, at)
     else:
         status, negative, high, low, found = raw_number(data, at)
@@ -160,20 +149,20 @@ def number_at(data: Any, at: Any, floats: Any) -> Any:
     return status, negative, high, low, scale
 
 
-def decimal_of(data: Any, at: Any, scale: Any, bound_high: Any, bound_low: Any, floats: Any) -> Any:
+def decimal_of(data, at, scale, bound_high, bound_low, floats):
     """Return a status and the decimal at `at`, at a scale and below a bound, in two words; no float becomes one
     where `floats` is 0.
     """
-    status = MALFORMED
+    status = encoding.MALFORMED
     high = u64(0)
     low = u64(0)
     if at < u64(len(data)):
         status, negative, high, low, own = number_at(data, at, floats)
-        if status == OK:
+        if status == encoding.OK:
             status, high, low = moved(high, low, i64(scale) - own)
-        if status == OK and not below(high, low, bound_high, bound_low):
-            status = OVERFLOW
-        if status != OK:
+        if status == encoding.OK and not below(high, low, bound_high, bound_low):
+            status = encoding.OVERFLOW
+        if status != encoding.OK:
             high = u64(0)
             low = u64(0)
         elif negative:
@@ -181,28 +170,18 @@ def decimal_of(data: Any, at: Any, scale: Any, bound_high: Any, bound_low: Any, 
     return status, high, low
 
 
-def cast_decimals(
-    i: Any,
-    data: Any,
-    places: Any,
-    scale: Any,
-    bound_high: Any,
-    bound_low: Any,
-    floats: Any,
-    statuses: Any,
-    out: Any,
-) -> None:
+def cast_decimals(i, data, places, scale, bound_high, bound_low, floats, statuses, out):
     """Write decimals of two words, the lower first; rows of a status other than ``OK`` become 0."""
     high = u64(0)
     low = u64(0)
-    if statuses[i] == OK:
+    if statuses[i] == encoding.OK:
         status, high, low = decimal_of(data, u64(places[i]), scale, bound_high, bound_low, floats)
         statuses[i] = status
     out[i << 1] = low
     out[(i << 1) + 1] = high
 
 
-def times_ten_wide(out: Any, first: Any) -> Any:
+def times_ten_wide(out, first):
     """Multiply a number of four words in `out` by ten; return what does not fit."""
     carry = u64(0)
     for k in range(first, first + 4):
@@ -214,7 +193,7 @@ def times_ten_wide(out: Any, first: Any) -> Any:
     return carry
 
 
-def is_below_wide(out: Any, first: Any, bounds: Any) -> Any:
+def is_below_wide(out, first, bounds):
     """Return whether a number of four words in `out` is less than that in `bounds`."""
     order = i64(0)
     for k in range(4):
@@ -227,7 +206,7 @@ def is_below_wide(out: Any, first: Any, bounds: Any) -> Any:
     return order < 0
 
 
-def negate_wide(out: Any, first: Any) -> None:
+def negate_wide(out, first):
     """Change the sign of a number of four words in `out`."""
     carry = u64(1)
     for k in range(first, first + 4):
@@ -237,9 +216,7 @@ def negate_wide(out: Any, first: Any) -> None:
         out[k] = word
 
 
-def cast_decimals_256(
-    i: Any, data: Any, places: Any, scale: Any, floats: Any, bounds: Any, statuses: Any, out: Any
-) -> None:
+def cast_decimals_256(i, data, places, scale, floats, bounds, statuses, out):
     """Write decimals of four words below those of `bounds`; rows of a status other than ``OK`` become 0.
 
     Where `floats` is 0, no float becomes one.
@@ -248,26 +225,26 @@ def cast_decimals_256(
     for k in range(first, first + 4):
         out[k] = 0
     at = u64(places[i])
-    if statuses[i] == OK:
-        status = MALFORMED
+    if statuses[i] == encoding.OK:
+        status = encoding.MALFORMED
         if at < u64(len(data)):
             status, negative, high, low, own = number_at(data, at, floats)
             steps = i64(scale) - own
             # Towards fewer digits nothing grows: two words are enough.
-            if status == OK and steps < 0:
+            if status == encoding.OK and steps < 0:
                 status, high, low = moved(high, low, steps)
-            if status == OK:
+            if status == encoding.OK:
                 out[first] = low
                 out[first + 1] = high
                 if high | low == 0:
                     steps = i64(0)
-                while status == OK and steps > 0:
+                while status == encoding.OK and steps > 0:
                     if times_ten_wide(out, first) != 0:
-                        status = OVERFLOW
+                        status = encoding.OVERFLOW
                     steps -= 1
-                if status == OK and not is_below_wide(out, first, bounds):
-                    status = OVERFLOW
-                if status != OK:
+                if status == encoding.OK and not is_below_wide(out, first, bounds):
+                    status = encoding.OVERFLOW
+                if status != encoding.OK:
                     for k in range(first, first + 4):
                         out[k] = 0
                 elif negative:

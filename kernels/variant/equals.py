@@ -6,34 +6,12 @@ recurses, and nothing works longer than the left value is long.
 
 from __future__ import annotations
 
-from typing import Any, Final
+from typing import Final
 
 from bowstring.kernels.floats import DOUBLE_INFINITY, SINGLE_INFINITY
 from bowstring.kernels.types import i64, u8, u64
-from bowstring.kernels.variant.format import (
-    BASIC,
-    BROKEN,
-    DECIMAL4,
-    DECIMAL16,
-    INT8,
-    KIND_BINARY,
-    KIND_DOUBLE,
-    KIND_FLOAT,
-    KIND_STRING,
-    KIND_UUID,
-    MICROS,
-    MICROS_NTZ,
-    NANOS,
-    NANOS_NTZ,
-    OBJECT,
-    OK,
-    PRIMITIVE,
-    SHORT,
-    SIZES,
-    frame,
-    little,
-    signed,
-)
+from bowstring.kernels.variant import encoding
+from bowstring.kernels.variant.encoding import frame, little, signed
 from bowstring.kernels.variant.metadata import slot_of
 from bowstring.kernels.variant.text.leaves import decimal_at, without_zeros
 from bowstring.kernels.variant.text.put import same_bytes
@@ -57,28 +35,28 @@ CONTAINERS = u64(32)
 
 
 def compare_values(
-    i: Any,
-    block: Any,
-    starts: Any,
-    stops: Any,
-    data: Any,
-    classes: Any,
-    bases: Any,  # this and the next two: as quote_names writes them
-    ends: Any,
-    names: Any,
-    statuses: Any,
-    right_starts: Any,
-    right_stops: Any,
-    right_data: Any,
-    right_classes: Any,
-    right_bases: Any,
-    right_ends: Any,
-    right_names: Any,
-    right_statuses: Any,
-    depth: Any,
-    room: Any,  # WORDS words for each of depth levels of each work item
-    verdicts: Any,
-) -> None:
+    i,
+    block,
+    starts,
+    stops,
+    data,
+    classes,
+    bases,  # this and the next two: as quote_names writes them
+    ends,
+    names,
+    statuses,
+    right_starts,
+    right_stops,
+    right_data,
+    right_classes,
+    right_bases,
+    right_ends,
+    right_names,
+    right_statuses,
+    depth,
+    room,  # WORDS words for each of depth levels of each work item
+    verdicts,
+):
     """Write the verdict on some rows: `UNKNOWN` where a status is not ``OK``. Each comparison reads whole
     names, so the caller replaces long ones.
     """
@@ -88,8 +66,8 @@ def compare_values(
         group = i64(classes[row])
         right_group = i64(right_classes[row])
         if (
-            statuses[row] == OK
-            and right_statuses[row] == OK
+            statuses[row] == encoding.OK
+            and right_statuses[row] == encoding.OK
             and group >= 0
             and group < i64(len(bases))
             and right_group >= 0
@@ -118,22 +96,22 @@ def compare_values(
 
 
 def compared_trees(
-    data: Any,
-    start: Any,
-    stop: Any,
-    ends: Any,
-    names: Any,
-    base: Any,
-    right_data: Any,
-    right_start: Any,
-    right_stop: Any,
-    right_ends: Any,
-    right_names: Any,
-    right_base: Any,
-    depth: Any,
-    room: Any,
-    slot: Any,
-) -> Any:
+    data,
+    start,
+    stop,
+    ends,
+    names,
+    base,
+    right_data,
+    right_start,
+    right_stop,
+    right_ends,
+    right_names,
+    right_base,
+    depth,
+    room,
+    slot,
+):
     """Return the verdict on two values."""
     nodes = stop - start
     steps = nodes * PATIENCE
@@ -147,7 +125,7 @@ def compared_trees(
     while going:
         going = False
         group = class_at(data, place, bound)
-        if group == BROKEN or group != class_at(right_data, right, right_bound):
+        if group == encoding.BROKEN or group != class_at(right_data, right, right_bound):
             verdict = DIFFERENT
         elif group < CONTAINERS:
             if not same_leaf(data, place, bound, right_data, right, right_bound, group):
@@ -155,7 +133,7 @@ def compared_trees(
         else:
             count, _, _, _, _, _, _ = frame(data, place, bound)
             right_count, _, _, _, _, _, _ = frame(right_data, right, right_bound)
-            if count != right_count or count == BROKEN:
+            if count != right_count or count == encoding.BROKEN:
                 verdict = DIFFERENT
             elif level == depth or count > nodes:
                 verdict = UNKNOWN
@@ -174,7 +152,7 @@ def compared_trees(
             count, id_width, ids, width, offsets, values, end = frame(
                 data, u64(room[top]), u64(room[top + STOP])
             )
-            if count == BROKEN:
+            if count == encoding.BROKEN:
                 verdict = DIFFERENT
             elif k == count:
                 level -= 1
@@ -190,7 +168,7 @@ def compared_trees(
                 count, id_width, ids, width, offsets, values, end = frame(
                     right_data, u64(room[top + RIGHT]), u64(room[top + RIGHT_STOP])
                 )
-                if count == BROKEN:
+                if count == encoding.BROKEN:
                     count = u64(0)
                 elif id_width != 0:
                     k, steps = field_of_name(
@@ -218,7 +196,7 @@ def compared_trees(
     return verdict
 
 
-def name_of(ends: Any, base: Any, number: Any) -> Any:
+def name_of(ends, base, number):
     """Return where a name begins and ends within its quotes."""
     at = base + i64(number)
     begin = u64(0)
@@ -229,20 +207,7 @@ def name_of(ends: Any, base: Any, number: Any) -> Any:
     return begin, end
 
 
-def field_of_name(
-    data: Any,
-    ids: Any,
-    width: Any,
-    count: Any,
-    first: Any,
-    ends: Any,
-    names: Any,
-    base: Any,
-    texts: Any,
-    start: Any,
-    stop: Any,
-    steps: Any,
-) -> Any:
+def field_of_name(data, ids, width, count, first, ends, names, base, texts, start, stop, steps):
     """Return which field has a name, none where that is `count`, and the `steps` that are left, from `first` on."""
     left = steps
     found = count
@@ -264,51 +229,49 @@ def field_of_name(
     return found, left
 
 
-def class_at(data: Any, at: Any, stop: Any) -> Any:
+def class_at(data, at, stop):
     """Return the class of the value at a place before `stop`, which is what it is compared with; or BROKEN."""
-    group = BROKEN
+    group = encoding.BROKEN
     if at < stop:
         header = u64(data[at])
         kind = header >> 2
-        basic = header & BASIC
-        if basic == SHORT:
-            group = KIND_STRING
-        elif basic >= OBJECT:
+        basic = header & encoding.BASIC
+        if basic == encoding.SHORT:
+            group = encoding.KIND_STRING
+        elif basic >= encoding.OBJECT:
             group = CONTAINERS + basic
-        elif kind >= INT8 and kind <= DECIMAL16 and kind != KIND_DOUBLE:
-            group = INT8
-        elif kind == NANOS:
-            group = MICROS
-        elif kind == NANOS_NTZ:
-            group = MICROS_NTZ
-        elif kind <= KIND_UUID:
+        elif kind >= encoding.INT8 and kind <= encoding.DECIMAL16 and kind != encoding.KIND_DOUBLE:
+            group = encoding.INT8
+        elif kind == encoding.NANOS:
+            group = encoding.MICROS
+        elif kind == encoding.NANOS_NTZ:
+            group = encoding.MICROS_NTZ
+        elif kind <= encoding.KIND_UUID:
             group = kind
     return group
 
 
-def payload(data: Any, at: Any, stop: Any) -> Any:
+def payload(data, at, stop):
     """Return where the bytes behind the header of a primitive or a string lie, nowhere if not before `stop`."""
     header = u64(data[at])
     kind = header >> 2
     first = at + 1
     last = first + kind
-    if header & BASIC == PRIMITIVE:
-        if kind >= KIND_BINARY and kind <= KIND_STRING:
+    if header & encoding.BASIC == encoding.PRIMITIVE:
+        if kind >= encoding.KIND_BINARY and kind <= encoding.KIND_STRING:
             first = at + 5
             last = first
             if first <= stop:
                 last += little(data, at + 1, u64(4))
         else:
-            last = first + u64(SIZES[min(kind, KIND_UUID)])
+            last = first + u64(encoding.SIZES[min(kind, encoding.KIND_UUID)])
     if last > stop:
         first = stop
         last = stop
     return first, last
 
 
-def same_leaf(
-    data: Any, at: Any, stop: Any, right_data: Any, right_at: Any, right_stop: Any, group: Any
-) -> Any:
+def same_leaf(data, at, stop, right_data, right_at, right_stop, group):
     """Return whether two values of one class mean the same."""
     first, last = payload(data, at, stop)
     right_first, right_last = payload(right_data, right_at, right_stop)
@@ -317,11 +280,11 @@ def same_leaf(
     kind = u64(data[at]) >> 2
     right_kind = u64(right_data[right_at]) >> 2
     same = False
-    if (group >= KIND_BINARY and group <= KIND_STRING) or group == KIND_UUID:
+    if (group >= encoding.KIND_BINARY and group <= encoding.KIND_STRING) or group == encoding.KIND_UUID:
         same = size == right_size and same_bytes(data, first, right_data, right_first, size)
     elif min(size, right_size) == 0:
-        same = size == right_size and group < INT8
-    elif group == INT8:
+        same = size == right_size and group < encoding.INT8
+    elif group == encoding.INT8:
         scale, negative, upper, lower = number_of(data, first, size, kind)
         right_scale, right_negative, right_upper, right_lower = number_of(
             right_data, right_first, right_size, right_kind
@@ -332,11 +295,11 @@ def same_leaf(
             and upper == right_upper
             and lower == right_lower
         )
-    elif group == KIND_DOUBLE or (group == KIND_FLOAT and size == right_size):
+    elif group == encoding.KIND_DOUBLE or (group == encoding.KIND_FLOAT and size == right_size):
         one = u64(signed(data, first, i64(size)))
         other = u64(signed(right_data, right_first, i64(right_size)))
         top = DOUBLE_INFINITY
-        if group == KIND_FLOAT:
+        if group == encoding.KIND_FLOAT:
             one <<= 32
             other <<= 32
             top = SINGLE_INFINITY << 32
@@ -344,7 +307,7 @@ def same_leaf(
         same = one == other
         if either == 0 or min(one << 1, other << 1) > top << 1:
             same = True
-    elif group >= MICROS and group <= MICROS_NTZ:
+    elif group >= encoding.MICROS and group <= encoding.MICROS_NTZ:
         time = signed(data, first, i64(size))
         right_time = signed(right_data, right_first, i64(right_size))
         if kind == right_kind:
@@ -358,15 +321,15 @@ def same_leaf(
     return same
 
 
-def number_of(data: Any, first: Any, size: Any, kind: Any) -> Any:
+def number_of(data, first, size, kind):
     """Return scale, sign and magnitude, in two parts, of an exact number without zeros behind the point."""
     scale = u64(0)
     negative = u64(0)
     upper = u64(0)
     lower = u64(0)
-    if kind >= DECIMAL4:
+    if kind >= encoding.DECIMAL4:
         scale, negative, upper, lower = decimal_at(data, first, kind)
-        if scale != BROKEN:
+        if scale != encoding.BROKEN:
             upper, lower, scale = without_zeros(upper, lower, scale)
     else:
         number = signed(data, first, i64(size))

@@ -1,4 +1,3 @@
-# ruff: noqa: PLR1714  a kernel has no "in"
 """The names of Variant metadata: which rows share one, what it holds, the order of its names, and the ids of those
 that are asked for.
 
@@ -7,21 +6,13 @@ Work item: one row, one distinct metadata, or one pair of a distinct metadata an
 
 from __future__ import annotations
 
-from typing import Any, Final
+from typing import Final
 
 from bowstring.kernels.types import i32, i64, u8, u64
 from bowstring.kernels.validation.text import is_text
 from bowstring.kernels.validity import bit_is_set
-from bowstring.kernels.variant.format import (
-    BROKEN,
-    MALFORMED,
-    OK,
-    SQL_NULL,
-    VARIANT_NULL,
-    compared,
-    dictionary,
-    name_at,
-)
+from bowstring.kernels.variant import encoding
+from bowstring.kernels.variant.encoding import compared, dictionary, name_at
 
 FAULTY: Final = u64(1)
 """The mark of bytes that are no metadata."""
@@ -43,7 +34,7 @@ SORTED_FLAG = u64(0x10)
 CHANGED = u8(1)
 
 
-def slot_of(starts: Any, stops: Any, data: Any, row: Any) -> Any:
+def slot_of(starts, stops, data, row):
     """Return where the bytes of a slot begin and end in `data`; nowhere, where its offsets are wrong."""
     start = u64(0)
     stop = u64(0)
@@ -56,17 +47,7 @@ def slot_of(starts: Any, stops: Any, data: Any, row: Any) -> Any:
     return start, stop
 
 
-def row_state(
-    row: Any,
-    validity: Any,
-    value_validity: Any,
-    starts: Any,
-    stops: Any,
-    data: Any,
-    classes: Any,
-    marks: Any,
-    faults: Any,
-) -> Any:
+def row_state(row, validity, value_validity, starts, stops, data, classes, marks, faults):
     """Return what of a row is known before its value is read: a status; which metadata it has, and their mark; and
     where its value begins and ends. Metadata with one of the marks `faults` are malformed.
     """
@@ -75,19 +56,19 @@ def row_state(
     if group >= 0 and group < i64(len(marks)):
         mark = u64(marks[u64(group)])
     start, stop = slot_of(starts, stops, data, row)
-    status = OK
+    status = encoding.OK
     if not bit_is_set(validity, row):
-        status = SQL_NULL
+        status = encoding.SQL_NULL
     elif mark & faults != 0:
-        status = MALFORMED
+        status = encoding.MALFORMED
     elif not bit_is_set(value_validity, row):
-        status = VARIANT_NULL
+        status = encoding.VARIANT_NULL
     elif start == stop:
-        status = MALFORMED
+        status = encoding.MALFORMED
     return status, group, mark, start, stop
 
 
-def mark_changes(i: Any, starts: Any, stops: Any, data: Any, changed: Any) -> None:
+def mark_changes(i, starts, stops, data, changed):
     """Mark a row whose metadata are not those of the row before."""
     start, stop = slot_of(starts, stops, data, i)
     before, end = slot_of(starts, stops, data, i - 1)
@@ -106,19 +87,19 @@ def mark_changes(i: Any, starts: Any, stops: Any, data: Any, changed: Any) -> No
     changed[i] = mark
 
 
-def inspect_metadata(i: Any, starts: Any, stops: Any, data: Any, full: Any, marks: Any) -> None:
+def inspect_metadata(i, starts, stops, data, full, marks):
     """Write the marks of one distinct metadata; with `full`, :data:`NO_TEXT` too, of text alone if `TEXT_ALONE`."""
     start, stop = slot_of(starts, stops, data, i)
     count, width, offsets, names, end = dictionary(data, start, stop)
     mark = FAULTY
-    if count != BROKEN:
+    if count != encoding.BROKEN:
         mark = ORDERED
         first_before = names
         last_before = names
         k = u64(0)
         while k < count and mark & FAULTY == 0:
             first, last = name_at(data, k, width, offsets, names, end)
-            if first == BROKEN:
+            if first == encoding.BROKEN:
                 mark = FAULTY
             else:
                 if k > 0 and compared(data, first_before, last_before, data, first, last) >= 0:
@@ -134,17 +115,17 @@ def inspect_metadata(i: Any, starts: Any, stops: Any, data: Any, full: Any, mark
 
 
 def find_names(
-    i: Any,
-    starts: Any,
-    stops: Any,
-    data: Any,
-    marks: Any,
-    texts: Any,  # name k lies between ends[k] and the next end
-    ends: Any,
-    operands: Any,  # which name a node seeks
-    indices: Any,  # NAMED, or an index: below 0 it counts from the end
-    ids: Any,
-) -> None:
+    i,
+    starts,
+    stops,
+    data,
+    marks,
+    texts,  # name k lies between ends[k] and the next end
+    ends,
+    operands,  # which name a node seeks
+    indices,  # NAMED, or an index: below 0 it counts from the end
+    ids,
+):
     """Write the id that a node of a tree of paths seeks in a distinct metadata: of its name, or :data:`ABSENT`,
     or :data:`SEVERAL`. An index is written as it is.
     """
@@ -161,13 +142,13 @@ def find_names(
         start, stop = slot_of(starts, stops, data, item)
         count, width, offsets, names, end = dictionary(data, start, stop)
         if (
-            u64(marks[item]) & FAULTY == 0 and count != BROKEN
+            u64(marks[item]) & FAULTY == 0 and count != encoding.BROKEN
         ):  # bytes may have changed since they were marked
             size = count
         for k in range(i64(size)):
             first, last = name_at(data, u64(k), width, offsets, names, end)
             if (
-                first != BROKEN
+                first != encoding.BROKEN
                 and last - first == stop_of_name - begin
                 and compared(data, first, last, texts, begin, stop_of_name) == 0
             ):
@@ -175,28 +156,26 @@ def find_names(
     ids[i] = found
 
 
-def count_names(i: Any, starts: Any, stops: Any, data: Any, marks: Any, counts: Any) -> None:
+def count_names(i, starts, stops, data, marks, counts):
     """Write how many names distinct metadata have."""
     start, stop = slot_of(starts, stops, data, i)
     count, _, _, _, _ = dictionary(data, start, stop)
-    if count == BROKEN or u64(marks[i]) & FAULTY != 0:
+    if count == encoding.BROKEN or u64(marks[i]) & FAULTY != 0:
         count = u64(0)
     counts[i] = i64(count)
 
 
-def order_of(data: Any, one: Any, other: Any, width: Any, offsets: Any, names: Any, end: Any) -> Any:
+def order_of(data, one, other, width, offsets, names, end):
     """Return whether a name comes before, with or after another of the same metadata: -1, 0 or 1."""
     first, last = name_at(data, one, width, offsets, names, end)
     begin, stop = name_at(data, other, width, offsets, names, end)
     order = i64(0)
-    if first != BROKEN and begin != BROKEN:
+    if first != encoding.BROKEN and begin != encoding.BROKEN:
         order = compared(data, first, last, data, begin, stop)
     return order
 
 
-def sink(
-    order: Any, base: Any, root: Any, count: Any, data: Any, width: Any, offsets: Any, names: Any, end: Any
-) -> None:
+def sink(order, base, root, count, data, width, offsets, names, end):
     """Move an id down its heap to where no name below it is greater."""
     held = u64(order[base + root])
     at = root
@@ -215,9 +194,7 @@ def sink(
     order[base + at] = i32(held)
 
 
-def rank_names(
-    i: Any, starts: Any, stops: Any, data: Any, marks: Any, bases: Any, order: Any, ranks: Any
-) -> None:
+def rank_names(i, starts, stops, data, marks, bases, order, ranks):
     """Write the ids of distinct metadata in the order of their names, and for each id its rank.
 
     Names that are there twice have one rank.
@@ -226,7 +203,7 @@ def rank_names(
     found, width, offsets, names, end = dictionary(data, start, stop)
     base = u64(bases[i])
     count = u64(bases[i + 1]) - base
-    if found == BROKEN:
+    if found == encoding.BROKEN:
         found = u64(0)
     if count > 0 and found >= count:
         for k in range(i64(count)):
@@ -253,17 +230,7 @@ def rank_names(
             ranks[base + here] = i32(rank)
 
 
-def find_fields(
-    i: Any,
-    starts: Any,
-    stops: Any,
-    data: Any,
-    bases: Any,
-    order: Any,
-    texts: Any,
-    ends: Any,
-    ids: Any,
-) -> None:
+def find_fields(i, starts, stops, data, bases, order, texts, ends, ids):
     """Write the id that a name has in distinct metadata, -1 where it is not there."""
     fields = i64(len(ends)) - 1
     item = i // fields
@@ -276,14 +243,14 @@ def find_fields(
     low = u64(0)
     high = u64(bases[item + 1]) - base
     known = ABSENT
-    if found == BROKEN or found < high:  # the bytes have changed since they were counted
+    if found == encoding.BROKEN or found < high:  # the bytes have changed since they were counted
         high = u64(0)
     while low < high:
         middle = (low + high) >> 1
         number = u64(order[base + middle])
         first, last = name_at(data, number, width, offsets, names, end)
         place = i64(1)
-        if first != BROKEN:
+        if first != encoding.BROKEN:
             place = compared(data, first, last, texts, begin, until)
         if place == 0:
             known = i64(number)

@@ -1,4 +1,3 @@
-# ruff: noqa: PLR1714, SIM109  a kernel has no "in"
 """Variant's values of a fixed width as Arrow's: booleans, whole numbers, floats, dates, times and timestamps.
 
 Work item: a block of rows, of one where there is a thread for each. By the rule ``exact``, a value is given where
@@ -9,48 +8,14 @@ what is below the least one zero.
 
 from __future__ import annotations
 
-from typing import Any, Final
+from typing import Final
 
-from bowstring.kernels.floats import (
-    FINITE,
-    HALF_INFINITY,
-    NOT_A_NUMBER,
-    SINGLE_INFINITY,
-    float_of_decimal,
-    packed_float,
-    packed_half,
-    parts_of_float,
-    widened,
-)
+from bowstring.kernels import floats
+from bowstring.kernels.floats import float_of_decimal, packed_float, packed_half, parts_of_float, widened
 from bowstring.kernels.types import i8, i16, i32, i64, u8, u64
+from bowstring.kernels.variant import encoding
 from bowstring.kernels.variant.decimals import exact_number, raw_number
-from bowstring.kernels.variant.format import (
-    BASIC,
-    DAY,
-    DECIMAL4,
-    DECIMAL16,
-    FALSE,
-    INT8,
-    INT64,
-    KIND_DATE,
-    KIND_DOUBLE,
-    KIND_FLOAT,
-    KIND_TIME,
-    MALFORMED,
-    MICROS,
-    MICROS_NTZ,
-    NANOS,
-    NANOS_NTZ,
-    OK,
-    OVERFLOW,
-    PRIMITIVE,
-    SIZES,
-    TRUE,
-    TYPE_MISMATCH,
-    VARIANT_NULL,
-    little,
-    signed,
-)
+from bowstring.kernels.variant.encoding import little, signed
 from bowstring.kernels.variant.walk import LOCATED
 
 BOOLEAN: Final = i64(0)
@@ -72,7 +37,7 @@ ANY_DOUBLE: Final = i64(13)
 HALF: Final = i64(14)
 """Floats of two bytes, of those of four that are one."""
 
-BETWEEN = NANOS - MICROS
+BETWEEN = encoding.NANOS - encoding.MICROS
 # Headers of the narrow whole numbers, less what they share.
 INT8_HEADER = u64(3 << 2)
 INT16_HEADER = u64(3 << 2 ^ 4 << 2)
@@ -83,120 +48,120 @@ HALF_DIGITS = u64(1 << 11)
 LEAST_OF_HALVES = i64(-24)
 
 
-def scaled(number: Any, source: Any, target: Any) -> Any:
+def scaled(number, source, target):
     """Return a status, and a number of `source` units a second as one of `target` units."""
-    status = OK
+    status = encoding.OK
     found = number
     if target > source:
         factor = target // source
         if number > (2**63 - 1) // factor or number < -((2**63 - 1) // factor):
-            status = OVERFLOW
+            status = encoding.OVERFLOW
         else:
             found = number * factor
     elif target < source:
         divisor = source // target
         if number % divisor != 0:
-            status = OVERFLOW
+            status = encoding.OVERFLOW
         found = number // divisor
     return status, found
 
 
-def with_sign(negative: Any, high: Any, low: Any) -> Any:
+def with_sign(negative, high, low):
     """Return a status, and a magnitude of two words as a signed number of one."""
-    status = OK
+    status = encoding.OK
     found = i64(low)
     if negative:
         found = i64(~low + 1)
     if high != 0 or (low >> 63 != 0 and not (negative and low == (1 << 63))):
-        status = OVERFLOW
+        status = encoding.OVERFLOW
         found = i64(0)
     return status, found
 
 
-def fixed(data: Any, at: Any, width: Any) -> Any:
+def fixed(data, at, width):
     """Return a status, and the signed number behind the header at `at`."""
-    status = MALFORMED
+    status = encoding.MALFORMED
     found = i64(0)
     if at + u64(width) < u64(len(data)):
-        status = OK
+        status = encoding.OK
         found = signed(data, at + 1, width)
     return status, found
 
 
-def in_micros(kind: Any) -> Any:
+def in_micros(kind):
     """Return the type in microseconds beside that of a timestamp in nanoseconds, and any other as it is."""
     found = kind
-    if kind >= NANOS and kind <= NANOS_NTZ:
+    if kind >= encoding.NANOS and kind <= encoding.NANOS_NTZ:
         found = kind - BETWEEN
     return found
 
 
-def moment(data: Any, at: Any, kind: Any, target: Any) -> Any:
+def moment(data, at, kind, target):
     """Return a status, and the time or timestamp at `at` in `target` units a second."""
     status, found = fixed(data, at, i64(8))
     source = i64(1_000_000)
-    if kind >= NANOS:
+    if kind >= encoding.NANOS:
         source = i64(1_000_000_000)
-    if status == OK and kind == KIND_TIME and (found < 0 or found >= DAY):
-        status = MALFORMED
-    if status == OK:
+    if status == encoding.OK and kind == encoding.KIND_TIME and (found < 0 or found >= encoding.DAY):
+        status = encoding.MALFORMED
+    if status == encoding.OK:
         status, found = scaled(found, source, target)
     return status, found
 
 
-def magnitude_of_float(mantissa: Any, exponent: Any, kind: Any) -> Any:
+def magnitude_of_float(mantissa, exponent, kind):
     """Return a status, and a float of which the parts are given as a whole number, if it is one."""
-    status = OVERFLOW
+    status = encoding.OVERFLOW
     found = u64(0)
-    if kind == FINITE and mantissa == 0:
-        status = OK
-    elif kind == FINITE and exponent >= 0 and exponent < 64:
+    if kind == floats.FINITE and mantissa == 0:
+        status = encoding.OK
+    elif kind == floats.FINITE and exponent >= 0 and exponent < 64:
         found = mantissa << u64(exponent)
         if found >> u64(exponent) == mantissa:
-            status = OK
-    elif kind == FINITE and exponent < 0 and exponent > -i64(64):
+            status = encoding.OK
+    elif kind == floats.FINITE and exponent < 0 and exponent > -i64(64):
         found = mantissa >> u64(-exponent)
         if found << u64(-exponent) == mantissa:
-            status = OK
+            status = encoding.OK
     return status, found
 
 
-def narrowed(bits: Any, single: Any, family: Any) -> Any:
+def narrowed(bits, single, family):
     """Return a status, and the bits of the narrower float nearest to one of 8 bytes, or of 4 if `single`."""
     negative, mantissa, exponent, kind = parts_of_float(bits, single)
-    status = OK
+    status = encoding.OK
     sign = u64(0)
     if negative:
         sign = u64(1)
-    found = HALF_INFINITY
-    top = HALF_INFINITY
+    found = floats.HALF_INFINITY
+    top = floats.HALF_INFINITY
     quiet = QUIET_HALF
     sign = sign << 15
     if family == ANY_FLOAT:
-        found = SINGLE_INFINITY
-        top = SINGLE_INFINITY
+        found = floats.SINGLE_INFINITY
+        top = floats.SINGLE_INFINITY
         quiet = QUIET_SINGLE
         sign = sign << 16
-    if kind == NOT_A_NUMBER:
+    if kind == floats.NOT_A_NUMBER:
         found |= quiet
-    elif kind == FINITE:
+    elif kind == floats.FINITE:
         if family == ANY_FLOAT:
             found = packed_float(False, mantissa, exponent, u64(0), True)
         else:
             found = packed_half(False, mantissa, exponent, u64(0))
         if found == top:
-            status = OVERFLOW
+            status = encoding.OVERFLOW
     return status, i64(found | sign)
 
 
-def from_real(bits: Any, single: Any, family: Any) -> Any:
+def from_real(bits, single, family):
     """Return a status, and what a float becomes."""
-    status = OK
+    status = encoding.OK
     found = i64(0)
     if family <= ANY_UNSIGNED:
         negative, mantissa, exponent, kind = parts_of_float(bits, single)
         status, whole = magnitude_of_float(mantissa, exponent, kind)
-        if status == OK:
+        if status == encoding.OK:
             status, found = whole_number_of(negative, u64(0), whole, family)
     elif family == ANY_DOUBLE:
         found = i64(widened(bits) if single else bits)
@@ -204,12 +169,12 @@ def from_real(bits: Any, single: Any, family: Any) -> Any:
         found = i64(bits)
     else:
         status, found = narrowed(bits, single, family)
-        if status == OK and family == HALF and not is_half(bits):
-            status = OVERFLOW
+        if status == encoding.OK and family == HALF and not is_half(bits):
+            status = encoding.OVERFLOW
     return status, found
 
 
-def is_half(bits: Any) -> Any:
+def is_half(bits):
     """Return whether a float of four bytes has no more digits than one of two bytes; its range is not looked at."""
     _negative, mantissa, exponent, kind = parts_of_float(bits, True)
     lowest = mantissa & (~mantissa + 1)
@@ -218,92 +183,94 @@ def is_half(bits: Any) -> Any:
     below = u64(max(LEAST_OF_HALVES - exponent, i64(0)))
     if below > 63 or lowest >> below == 0:
         fits = False
-    return fits or kind != FINITE or mantissa == 0
+    return fits or kind != floats.FINITE or mantissa == 0
 
 
-def whole_number_of(negative: Any, high: Any, low: Any, family: Any) -> Any:
+def whole_number_of(negative, high, low, family):
     """Return a status, and a magnitude of two words as a whole number: the bits of one without a sign."""
-    status = OK
+    status = encoding.OK
     found = i64(low)
     if family < UNSIGNED:
         status, found = with_sign(negative, high, low)
     elif high != 0 or (negative and low != 0):
-        status = OVERFLOW
+        status = encoding.OVERFLOW
     return status, found
 
 
-def from_exact(data: Any, at: Any, family: Any) -> Any:
+def from_exact(data, at, family):
     """Return a status, and what a whole number or a decimal becomes."""
     found = i64(0)
     if family <= ANY_UNSIGNED:
         status, negative, high, low = exact_number(data, at, u64(0))
-        if status == OK:
+        if status == encoding.OK:
             status, found = whole_number_of(negative, high, low, family)
     else:
         status, negative, high, low, scale = raw_number(data, at)
-        if status == OK:
+        if status == encoding.OK:
             size = i64(8)
             if family != ANY_DOUBLE:
                 size = i64(family - ANY_HALF + 1) << 1
             bits = float_of_decimal(negative, high, low, scale, size)
             found = i64(bits)
             # No decimal is beyond the floats of four bytes.
-            if size == 2 and bits & HALF_INFINITY == HALF_INFINITY:
-                status = OVERFLOW
+            if size == 2 and bits & floats.HALF_INFINITY == floats.HALF_INFINITY:
+                status = encoding.OVERFLOW
     return status, found
 
 
-def number_of(data: Any, at: Any, family: Any, low: Any, high: Any, unit: Any) -> Any:
+def number_of(data, at, family, low, high, unit):
     """Return a status and the value at `at`: a number, or the bits of a float.
 
     `unit` is units a second, for a date units a day; `low` and `high` are the least and the greatest number.
     """
     if at >= u64(len(data)):
-        return MALFORMED, i64(0)
+        return encoding.MALFORMED, i64(0)
     header = u64(data[at])
     kind = header >> 2
-    status = TYPE_MISMATCH
+    status = encoding.TYPE_MISMATCH
     found = i64(0)
-    if header & BASIC == PRIMITIVE:
-        is_exact = (kind >= INT8 and kind <= INT64) or (kind >= DECIMAL4 and kind <= DECIMAL16)
+    if header & encoding.BASIC == encoding.PRIMITIVE:
+        is_exact = (kind >= encoding.INT8 and kind <= encoding.INT64) or (
+            kind >= encoding.DECIMAL4 and kind <= encoding.DECIMAL16
+        )
         if is_exact and (family == INTEGER or (family >= ANY_INTEGER and family < HALF)):
             status, found = from_exact(data, at, family)
         elif kind == 0:
-            status = VARIANT_NULL
-        elif kind == KIND_DOUBLE or kind == KIND_FLOAT:
-            single = kind == KIND_FLOAT
+            status = encoding.VARIANT_NULL
+        elif kind == encoding.KIND_DOUBLE or kind == encoding.KIND_FLOAT:
+            single = kind == encoding.KIND_FLOAT
             if (
                 (family == DOUBLE and not single)
                 or ((family == FLOAT or family == HALF) and single)
                 or family == ANY_INTEGER
                 or (family >= ANY_UNSIGNED and family < HALF)
             ):
-                status, found = fixed(data, at, i64(SIZES[kind]))
-                if status == OK and single and family >= ANY_INTEGER:
+                status, found = fixed(data, at, i64(encoding.SIZES[kind]))
+                if status == encoding.OK and single and family >= ANY_INTEGER:
                     status, found = from_real(u64(found) & (2**32 - 1), True, family)
-                elif status == OK and family >= ANY_INTEGER:
+                elif status == encoding.OK and family >= ANY_INTEGER:
                     status, found = from_real(u64(found), False, family)
-        elif family == BOOLEAN and kind >= TRUE and kind <= FALSE:
-            status = OK
+        elif family == BOOLEAN and kind >= encoding.TRUE and kind <= encoding.FALSE:
+            status = encoding.OK
             found = i64(2 - kind)
-        elif family == DATE and kind == KIND_DATE:
+        elif family == DATE and kind == encoding.KIND_DATE:
             status, found = fixed(data, at, i64(4))
-            if status == OK:
+            if status == encoding.OK:
                 status, found = scaled(found, i64(1), unit)
         elif (
-            (family == TIME and kind == KIND_TIME)
-            or (family == TIMESTAMP and in_micros(kind) == MICROS)
-            or (family == TIMESTAMP_NTZ and in_micros(kind) == MICROS_NTZ)
+            (family == TIME and kind == encoding.KIND_TIME)
+            or (family == TIMESTAMP and in_micros(kind) == encoding.MICROS)
+            or (family == TIMESTAMP_NTZ and in_micros(kind) == encoding.MICROS_NTZ)
         ):
             status, found = moment(data, at, kind, unit)
-    if status == OK and family <= ANY_INTEGER and (found < low or found > high):
-        status = OVERFLOW
-    if status != OK:
+    if status == encoding.OK and family <= ANY_INTEGER and (found < low or found > high):
+        status = encoding.OVERFLOW
+    if status != encoding.OK:
         found = i64(0)
     return status, found
 
 
-def small_integer(data: Any, at: Any) -> Any:
+def small_integer(data, at):
     """Return whether a whole number of 1 to 4 bytes lies at `at`, and the number: most values are one."""
     known = False
     found = i64(0)
@@ -321,25 +288,13 @@ def small_integer(data: Any, at: Any) -> Any:
     return known, found
 
 
-def cast_numbers(
-    i: Any,
-    data: Any,
-    places: Any,
-    family: Any,
-    low: Any,
-    high: Any,
-    unit: Any,
-    spare: Any,
-    block: Any,
-    statuses: Any,
-    out: Any,
-) -> None:
+def cast_numbers(i, data, places, family, low, high, unit, spare, block, statuses, out):
     """Write values without their `spare` highest bits, so that the elements of `out` hold them; 0 for rows of a
     status other than ``OK``.
     """
     for row in range(i * block, min((i + 1) * block, i64(len(out)))):
         found = i64(0)
-        if statuses[row] == OK:
+        if statuses[row] == encoding.OK:
             known = False
             if family == INTEGER or family == ANY_INTEGER:
                 known, found = small_integer(data, u64(places[row]))
@@ -349,18 +304,7 @@ def cast_numbers(
         out[row] = (found << spare) >> spare
 
 
-def read_located(
-    i: Any,
-    data: Any,
-    family: Any,
-    low: Any,
-    high: Any,
-    unit: Any,
-    spare: Any,
-    block: Any,
-    statuses: Any,
-    numbers: Any,
-) -> None:
+def read_located(i, data, family, low, high, unit, spare, block, statuses, numbers):
     """Write the numbers of the rows of status ``LOCATED``, each of which has its place there, as
     :func:`cast_numbers` does.
     """

@@ -8,32 +8,14 @@ of one object must not take more together than the object does.
 
 from __future__ import annotations
 
-from typing import Any, Final
+from typing import Final
 
-from bowstring.kernels.json.format import put
+from bowstring.kernels.json.tree import put
 from bowstring.kernels.types import i32, i64, u8, u64
+from bowstring.kernels.variant import encoding
 from bowstring.kernels.variant.bytes import copy_between
 from bowstring.kernels.variant.decimals import raw_number
-from bowstring.kernels.variant.format import (
-    BASIC,
-    BROKEN,
-    DECIMAL4,
-    DECIMAL16,
-    FALSE,
-    MISSING,
-    OBJECT,
-    OK,
-    PRIMITIVE,
-    PRIMITIVES,
-    SHORT,
-    TRUE,
-    UNSUPPORTED,
-    VARIANT_NULL,
-    dictionary,
-    frame,
-    little,
-    name_at,
-)
+from bowstring.kernels.variant.encoding import dictionary, frame, little, name_at
 from bowstring.kernels.variant.metadata import slot_of
 from bowstring.kernels.variant.nested import child_at
 from bowstring.kernels.variant.shredded import BROKEN_VALUE, TOO_MANY
@@ -66,14 +48,14 @@ DIGITS_8 = i64(18)
 
 
 def map_fields(
-    i: Any,
-    bases: Any,
-    ranks: Any,
-    ids: Any,  # of the fields, in each metadata
-    fields: Any,
-    by_rank: Any,  # scratch of the size of numbers; both begin as -1
-    numbers: Any,
-) -> None:
+    i,
+    bases,
+    ranks,
+    ids,  # of the fields, in each metadata
+    fields,
+    by_rank,  # scratch of the size of numbers; both begin as -1
+    numbers,
+):
     """Write for each name of a distinct metadata which field it is; other names are left at -1. A name that is
     there twice is that field twice.
     """
@@ -87,7 +69,7 @@ def map_fields(
         numbers[base + u64(k)] = by_rank[base + u64(i64(ranks[base + u64(k)]))]
 
 
-def names_of(groups: Any, bases: Any, i: Any) -> Any:
+def names_of(groups, bases, i):
     """Return where the names of the metadata of a slot begin, and their number: none, where it has none."""
     group = i64(groups[i])
     base = u64(0)
@@ -99,30 +81,34 @@ def names_of(groups: Any, bases: Any, i: Any) -> Any:
 
 
 def split_objects(
-    i: Any,
-    data: Any,
-    places: Any,
-    statuses: Any,
-    groups: Any,
-    bases: Any,
-    numbers: Any,  # which field each name is
-    first: Any,  # of the fields that are written: as many as there are columns of rows slots
-    rows: Any,
-    child_places: Any,
-    child_statuses: Any,
-    typed: Any,  # 1 for an object
-    shapes: Any,  # how many fields are left, and the widths of their ids and offsets
-    sizes: Any,
-) -> None:
+    i,
+    data,
+    places,
+    statuses,
+    groups,
+    bases,
+    numbers,  # which field each name is
+    first,  # of the fields that are written: as many as there are columns of rows slots
+    rows,
+    child_places,
+    child_statuses,
+    typed,  # 1 for an object
+    shapes,  # how many fields are left, and the widths of their ids and offsets
+    sizes,
+):
     """Write where the fields of an object lie, and how many bytes an object of its other fields takes."""
     size = i64(0)
     at = u64(places[i])
-    if statuses[i] == OK and at < u64(len(data)) and u64(data[at]) & BASIC == OBJECT:
+    if (
+        statuses[i] == encoding.OK
+        and at < u64(len(data))
+        and u64(data[at]) & encoding.BASIC == encoding.OBJECT
+    ):
         typed[i] = u8(1)
         count, id_width, ids, width, offsets, values, end = frame(data, at, u64(len(data)))
         base, names = names_of(groups, bases, i)
         columns = i64(len(child_statuses)) // max(rows, i64(1))
-        if count == BROKEN:
+        if count == encoding.BROKEN:
             size = BROKEN_VALUE
             count = u64(0)
         room = end - at
@@ -135,9 +121,9 @@ def split_objects(
             number = little(data, ids + k * id_width, id_width)
             child = values + little(data, offsets + k * width, width)
             status, length = child_at(data, child, end)
-            if status == UNSUPPORTED:
+            if status == encoding.UNSUPPORTED:
                 size = UNSIZED
-            elif status != OK or number >= names:
+            elif status != encoding.OK or number >= names:
                 size = BROKEN_VALUE
             elif length > room:
                 size = TOO_MANY
@@ -153,10 +139,10 @@ def split_objects(
                     size = TOO_MANY
                 elif column >= 0 and column < columns:
                     slot = u64(column * rows + i)
-                    if child_statuses[slot] != MISSING:
+                    if child_statuses[slot] != encoding.MISSING:
                         size = TOO_MANY
                     child_places[slot] = child
-                    child_statuses[slot] = OK
+                    child_statuses[slot] = encoding.OK
                 before = field
             k += 1
         if held > 0 and size == 0:
@@ -165,17 +151,7 @@ def split_objects(
     sizes[i] = size
 
 
-def write_residuals(
-    i: Any,
-    data: Any,
-    places: Any,
-    groups: Any,
-    bases: Any,
-    numbers: Any,
-    shapes: Any,
-    ends: Any,
-    out: Any,
-) -> None:
+def write_residuals(i, data, places, groups, bases, numbers, shapes, ends, out):
     """Write an object of the fields that are no columns, in their order, to where its end before says."""
     shape = u64(shapes[i])
     held = shape & LOWER
@@ -184,7 +160,7 @@ def write_residuals(
     if held > 0 and at < u64(len(data)) and stop <= u64(len(out)):
         count, id_width, ids, width, offsets, values, end = frame(data, at, u64(len(data)))
         base, names = names_of(groups, bases, i)
-        if count == BROKEN:  # the bytes have changed since they were measured
+        if count == encoding.BROKEN:  # the bytes have changed since they were measured
             count = u64(0)
         new_id_width = shape >> HALF & 0xFF
         new_width = shape >> 40
@@ -197,7 +173,7 @@ def write_residuals(
             if number < names and i64(numbers[base + number]) < 0:
                 child = values + little(data, offsets + k * width, width)
                 status, length = child_at(data, child, end)
-                if status != OK or begin + offset + length > stop:
+                if status != encoding.OK or begin + offset + length > stop:
                     length = u64(0)
                 put(out, next_id, number, new_id_width)
                 put(out, next_offset, offset, new_width)
@@ -210,15 +186,15 @@ def write_residuals(
         put(out, next_offset, offset, new_width)
 
 
-def digits_of(data: Any, at: Any, kind: Any, scale: Any, exact: Any) -> Any:
+def digits_of(data, at, kind, scale, exact):
     """Return how many digits before the point the decimal at `at` may have: counted, or by its width.
 
     Without `exact`, they are counted in decimals of 16 bytes alone.
     """
     digits = DIGITS_4
-    if kind > DECIMAL4:
+    if kind > encoding.DECIMAL4:
         digits = DIGITS_8
-    if kind == DECIMAL16 or exact != 0:
+    if kind == encoding.DECIMAL16 or exact != 0:
         digits = i64(0)
         _status, _negative, high, low, _scale = raw_number(data, at)
         while high | low != 0 and digits < 38:
@@ -227,37 +203,37 @@ def digits_of(data: Any, at: Any, kind: Any, scale: Any, exact: Any) -> Any:
     return max(digits - scale, i64(0))
 
 
-def name_shapes(i: Any, data: Any, places: Any, statuses: Any, exact: Any, kinds: Any) -> None:
+def name_shapes(i, data, places, statuses, exact, kinds):
     """Write what a value is to inference; with `exact`, the digits of all decimals are counted."""
     kind = ABSENT_KIND
     at = u64(places[i])
-    if statuses[i] == OK and at < u64(len(data)):
+    if statuses[i] == encoding.OK and at < u64(len(data)):
         header = u64(data[at])
-        basic = header & BASIC
+        basic = header & encoding.BASIC
         number = header >> 2
         kind = OTHER_KIND
-        if basic == SHORT:
+        if basic == encoding.SHORT:
             kind = STRING_KIND
-        elif basic == OBJECT:
+        elif basic == encoding.OBJECT:
             kind = OBJECT_KIND
-        elif basic > OBJECT:
+        elif basic > encoding.OBJECT:
             kind = ARRAY_KIND
-        elif number >= TRUE and number <= FALSE:
+        elif number >= encoding.TRUE and number <= encoding.FALSE:
             kind = BOOLEAN_KIND
-        elif number >= DECIMAL4 and number <= DECIMAL16:
+        elif number >= encoding.DECIMAL4 and number <= encoding.DECIMAL16:
             scale = i64(SCALES)
             if at + 1 < u64(len(data)):
                 scale = i64(data[at + 1])
             if scale < i64(SCALES):
                 kind = i32(i64(EXACT_KIND) + scale * i64(SCALES) + digits_of(data, at, number, scale, exact))
-        elif basic == PRIMITIVE and number < PRIMITIVES:
+        elif basic == encoding.PRIMITIVE and number < encoding.PRIMITIVES:
             kind = i32(i64(number))
-    elif statuses[i] == VARIANT_NULL:
+    elif statuses[i] == encoding.VARIANT_NULL:
         kind = NULL_KIND
     kinds[i] = kind
 
 
-def hash_names(i: Any, starts: Any, stops: Any, data: Any, bases: Any, seed: Any, hashes: Any) -> None:
+def hash_names(i, starts, stops, data, bases, seed, hashes):
     """Write a number for each name of a distinct metadata: the same for the same names.
 
     Under a `seed` that nobody can foresee, nobody can choose names that have one number.
@@ -266,20 +242,18 @@ def hash_names(i: Any, starts: Any, stops: Any, data: Any, bases: Any, seed: Any
     base = u64(bases[i])
     count = u64(bases[i + 1]) - base
     found, width, offsets, names, end = dictionary(data, start, stop)
-    if found == BROKEN or found < count:  # the bytes have changed since they were counted
+    if found == encoding.BROKEN or found < count:  # the bytes have changed since they were counted
         count = u64(0)
     for k in range(i64(count)):
         begin, until = name_at(data, u64(k), width, offsets, names, end)
         word = FIRST_HASH ^ seed
-        if begin != BROKEN:
+        if begin != encoding.BROKEN:
             for place in range(i64(begin), i64(until)):
                 word = (word ^ u64(data[u64(place)])) * HASH_FACTOR
         hashes[base + u64(k)] = word
 
 
-def list_fields(
-    i: Any, data: Any, places: Any, groups: Any, bases: Any, numbers: Any, offsets: Any, children: Any
-) -> None:
+def list_fields(i, data, places, groups, bases, numbers, offsets, children):
     """Write the number that the name of each field of an object has, -1 where it has none."""
     first = max(i64(offsets[i]), i64(0))
     last = min(i64(offsets[i + 1]), i64(len(children)))
@@ -287,7 +261,7 @@ def list_fields(
     if first < last and at < u64(len(data)):
         count, id_width, ids, _, _, _, _ = frame(data, at, u64(len(data)))
         base, names = names_of(groups, bases, i)
-        if count == BROKEN:
+        if count == encoding.BROKEN:
             count = u64(0)
         for slot in range(first, last):
             found = i32(-1)

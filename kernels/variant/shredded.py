@@ -7,13 +7,13 @@ output begins as zeros: a place where nothing is written is a Variant null.
 
 from __future__ import annotations
 
-from typing import Any, Final
+from typing import Final
 
-from bowstring.kernels.json.format import put, width_of
+from bowstring.kernels.json.tree import put, width_of
 from bowstring.kernels.types import i64, u8, u64
 from bowstring.kernels.validation.text import is_text
 from bowstring.kernels.variant.bytes import copy_part
-from bowstring.kernels.variant.format import BROKEN, UNKNOWN, signed, value_end
+from bowstring.kernels.variant.encoding import BROKEN, UNKNOWN, signed, value_end
 from bowstring.kernels.variant.metadata import slot_of
 
 CONFLICT: Final = i64(-1)
@@ -44,7 +44,7 @@ FOUR = u64(4)
 EIGHT = i64(8)
 
 
-def measure_values(i: Any, starts: Any, stops: Any, data: Any, flags: Any, sizes: Any) -> None:
+def measure_values(i, starts, stops, data, flags, sizes):
     """Write how many bytes the value of a slot has; a size that is there already is a conflict."""
     if flags[i] != 0:
         size = CONFLICT
@@ -59,9 +59,7 @@ def measure_values(i: Any, starts: Any, stops: Any, data: Any, flags: Any, sizes
         sizes[i] = size
 
 
-def copy_values(
-    i: Any, log: Any, starts: Any, stops: Any, data: Any, flags: Any, sizes: Any, places: Any, out: Any
-) -> None:
+def copy_values(i, log, starts, stops, data, flags, sizes, places, out):
     """Copy the value of a slot, which ``2 ** log`` items share."""
     if log == 0:  # as in copy_bytes
         copy_value(i, i, log, starts, stops, data, flags, sizes, places, out)
@@ -69,25 +67,14 @@ def copy_values(
         copy_value(i >> log, i, log, starts, stops, data, flags, sizes, places, out)
 
 
-def copy_value(
-    slot: Any,
-    i: Any,
-    log: Any,
-    starts: Any,
-    stops: Any,
-    data: Any,
-    flags: Any,
-    sizes: Any,
-    places: Any,
-    out: Any,
-) -> None:
+def copy_value(slot, i, log, starts, stops, data, flags, sizes, places, out):
     """Copy an item's part of a value."""
     if flags[slot] != 0 and places[slot] >= 0:
         start, stop = slot_of(starts, stops, data, slot)
         copy_part(i, log, data, start, out, i64(places[slot]), min(i64(sizes[slot]), i64(stop - start)))
 
 
-def measure_texts(i: Any, starts: Any, stops: Any, data: Any, flags: Any, text: Any, sizes: Any) -> None:
+def measure_texts(i, starts, stops, data, flags, text, sizes):
     """Write how many bytes a string takes as a Variant, or binary where `text` is 0."""
     if flags[i] != 0:
         first = i64(starts[i])
@@ -105,9 +92,7 @@ def measure_texts(i: Any, starts: Any, stops: Any, data: Any, flags: Any, text: 
         sizes[i] = size
 
 
-def write_texts(
-    i: Any, log: Any, starts: Any, stops: Any, data: Any, text: Any, sizes: Any, places: Any, out: Any
-) -> None:
+def write_texts(i, log, starts, stops, data, text, sizes, places, out):
     """Write a string or binary, which ``2 ** log`` items share: each writes the header."""
     if log == 0:  # as in copy_bytes
         write_text(i, i, log, starts, stops, data, text, sizes, places, out)
@@ -115,18 +100,7 @@ def write_texts(
         write_text(i >> log, i, log, starts, stops, data, text, sizes, places, out)
 
 
-def write_text(
-    slot: Any,
-    i: Any,
-    log: Any,
-    starts: Any,
-    stops: Any,
-    data: Any,
-    text: Any,
-    sizes: Any,
-    places: Any,
-    out: Any,
-) -> None:
+def write_text(slot, i, log, starts, stops, data, text, sizes, places, out):
     """Write the header, and an item's part of the bytes."""
     at = i64(places[slot])
     size = i64(sizes[slot])
@@ -146,7 +120,7 @@ def write_text(
         copy_part(i, log, data, start, out, body, min(i64(length), at + size - body))
 
 
-def measure_decimals(i: Any, data: Any, stride: Any, width: Any, bound: Any, flags: Any, sizes: Any) -> None:
+def measure_decimals(i, data, stride, width, bound, flags, sizes):
     """Write how many bytes a decimal takes whose digits are to be `width` bytes; it must be within the bound.
 
     `bound` is the largest absolute value, low word first.
@@ -166,9 +140,7 @@ def measure_decimals(i: Any, data: Any, stride: Any, width: Any, bound: Any, fla
         sizes[i] = size
 
 
-def write_fixed(
-    i: Any, data: Any, stride: Any, width: Any, header: Any, scale: Any, sizes: Any, places: Any, out: Any
-) -> None:
+def write_fixed(i, data, stride, width, header, scale, sizes, places, out):
     """Write a value of a fixed width: header and scale unless they are negative, and the first bytes of a slot."""
     if places[i] >= 0 and sizes[i] > 0:
         at = u64(places[i])
@@ -183,7 +155,7 @@ def write_fixed(
             out[at + u64(k)] = data[source + u64(k)]
 
 
-def bounds(starts: Any, stops: Any, i: Any, most: Any) -> Any:
+def bounds(starts, stops, i, most):
     """Return the first and the last slot of a list, -1 where they are not among the children."""
     first = i64(starts[i])
     last = i64(stops[i])
@@ -193,7 +165,7 @@ def bounds(starts: Any, stops: Any, i: Any, most: Any) -> Any:
     return first, last
 
 
-def measure_arrays(i: Any, starts: Any, stops: Any, flags: Any, children: Any, sizes: Any) -> None:
+def measure_arrays(i, starts, stops, flags, children, sizes):
     """Write how many bytes an array takes whose elements have such sizes."""
     if flags[i] != 0:
         first, last = bounds(starts, stops, i, i64(len(children)))
@@ -216,16 +188,7 @@ def measure_arrays(i: Any, starts: Any, stops: Any, flags: Any, children: Any, s
         sizes[i] = error
 
 
-def write_arrays(
-    i: Any,
-    starts: Any,
-    stops: Any,
-    flags: Any,
-    children: Any,
-    places: Any,
-    child_places: Any,
-    out: Any,
-) -> None:
+def write_arrays(i, starts, stops, flags, children, places, child_places, out):
     """Write count and offsets of an array, and where its elements are to be."""
     if flags[i] != 0 and places[i] >= 0:
         first, last = bounds(starts, stops, i, i64(len(children)))
@@ -249,7 +212,7 @@ def write_arrays(
         put(out, offsets, offset, width)
 
 
-def place_groups(i: Any, starts: Any, stops: Any, groups: Any, child_groups: Any) -> None:
+def place_groups(i, starts, stops, groups, child_groups):
     """Write for the elements of an array which metadata are theirs: those of the array."""
     first, last = bounds(starts, stops, i, i64(len(child_groups)))
     for k in range(first, last):

@@ -7,25 +7,15 @@ fields are below `fields`, and those of a residual value behind. Work item: one 
 
 from __future__ import annotations
 
-from typing import Any
-
-from bowstring.kernels.json.format import put, width_of
+from bowstring.kernels.json.tree import put, width_of
 from bowstring.kernels.json.write import sort
 from bowstring.kernels.types import i64, u8, u64
+from bowstring.kernels.variant import shredded
 from bowstring.kernels.variant.bytes import copy_between
-from bowstring.kernels.variant.format import BROKEN, OBJECT, frame, little
+from bowstring.kernels.variant.encoding import BROKEN, OBJECT, frame, little
 from bowstring.kernels.variant.metadata import slot_of
 from bowstring.kernels.variant.nested import child_at
-from bowstring.kernels.variant.shredded import (
-    BROKEN_VALUE,
-    MOST_BYTES,
-    MOST_SMALL,
-    NO_NAME,
-    NOT_OBJECT,
-    TOO_LARGE,
-    TOO_MANY,
-    bounds,
-)
+from bowstring.kernels.variant.shredded import bounds
 
 OBJECT_HEADER = u64(2)
 BASIC = u64(3)
@@ -34,17 +24,17 @@ HALF = u64(32)
 ABSENT = i64(-1)
 
 
-def shape_of(count: Any, most: Any, total: Any) -> Any:
+def shape_of(count, most, total):
     """Return the widths of an object's ids, the largest of which is `most`, and of its offsets, and its size."""
     id_width = width_of(most)
     width = width_of(u64(total))
-    large = u64(count > MOST_SMALL)
+    large = u64(count > shredded.MOST_SMALL)
     return id_width, width, i64(2 + large * 3 + count * id_width + (count + 1) * width) + total
 
 
-def put_header(out: Any, at: Any, count: Any, id_width: Any, width: Any) -> Any:
+def put_header(out, at, count, id_width, width):
     """Write an object's first byte and its number of fields, and return where ids, offsets and values begin."""
-    large = u64(count > MOST_SMALL)
+    large = u64(count > shredded.MOST_SMALL)
     out[at] = u8(OBJECT_HEADER | (width - 1) << 2 | (id_width - 1) << 4 | large << 6)
     put(out, at + 1, count, 1 + large * 3)
     ids = at + 2 + large * 3
@@ -52,9 +42,7 @@ def put_header(out: Any, at: Any, count: Any, id_width: Any, width: Any) -> Any:
     return ids, offsets, offsets + (count + 1) * width
 
 
-def count_fields(
-    i: Any, starts: Any, stops: Any, data: Any, typed: Any, flags: Any, fields: Any, counts: Any
-) -> None:
+def count_fields(i, starts, stops, data, typed, flags, fields, counts):
     """Write how many words the fields of an object take at most."""
     count = i64(0)
     if typed[i] != 0:
@@ -68,19 +56,7 @@ def count_fields(
     counts[i] = count
 
 
-def typed_words(
-    i: Any,
-    rows: Any,
-    fields: Any,
-    group: Any,
-    residual: Any,
-    child_sizes: Any,
-    bases: Any,
-    ranks: Any,
-    ids: Any,
-    first: Any,
-    words: Any,
-) -> Any:
+def typed_words(i, rows, fields, group, residual, child_sizes, bases, ranks, ids, first, words):
     """Write a word for each typed field, and return their number and an error, or 0.
 
     Beside a residual value, fields that are missing have words: the value must not have them.
@@ -103,47 +79,36 @@ def typed_words(
                 words[first + count] = rank << HALF | u64(k)
                 count += 1
             elif size > 0:
-                error = NO_NAME
+                error = shredded.NO_NAME
     return count, error
 
 
-def residual_words(
-    start: Any,
-    stop: Any,
-    data: Any,
-    fields: Any,
-    group: Any,
-    bases: Any,
-    ranks: Any,
-    first: Any,
-    room: Any,
-    words: Any,
-) -> Any:
+def residual_words(start, stop, data, fields, group, bases, ranks, first, room, words):
     """Write a word for each field of a residual value, and return their number and an error, or 0."""
     count = u64(0)
-    error = BROKEN_VALUE
+    error = shredded.BROKEN_VALUE
     if start < stop:
         error = i64(0)
         if u64(data[start]) & BASIC != OBJECT:
-            error = NOT_OBJECT
+            error = shredded.NOT_OBJECT
         else:
             found, id_width, ids, _, _, _, _ = frame(data, start, stop)
             if found == BROKEN or found > room or group < 0 or group >= i64(len(bases)) - 1:
-                error = BROKEN_VALUE
+                error = shredded.BROKEN_VALUE
             else:
                 base = u64(bases[u64(group)])
                 names = u64(bases[u64(group) + 1]) - base
                 while count < found and error == 0:
                     number = little(data, ids + count * id_width, id_width)
                     if number >= names:
-                        error = BROKEN_VALUE
+                        error = shredded.BROKEN_VALUE
                     else:
                         words[first + count] = u64(ranks[base + number]) << HALF | (u64(fields) + count)
                         count += 1
     return count, error
 
 
-def field_of(source: Any, start: Any, stop: Any, data: Any) -> Any:
+def field_of(source, start, stop, data):
     """Return id, place and size of a field of a residual value, the size BROKEN where it has none."""
     number = u64(0)
     child = u64(0)
@@ -160,24 +125,24 @@ def field_of(source: Any, start: Any, stop: Any, data: Any) -> Any:
 
 
 def measure_objects(
-    i: Any,
-    starts: Any,
-    stops: Any,
-    data: Any,
-    typed: Any,
-    flags: Any,
-    fields: Any,
-    rows: Any,
-    groups: Any,
-    child_sizes: Any,
-    bases: Any,
-    ranks: Any,
-    ids: Any,
-    word_starts: Any,
-    words: Any,
-    shapes: Any,
-    sizes: Any,
-) -> None:
+    i,
+    starts,
+    stops,
+    data,
+    typed,
+    flags,
+    fields,
+    rows,
+    groups,
+    child_sizes,
+    bases,
+    ranks,
+    ids,
+    word_starts,
+    words,
+    shapes,
+    sizes,
+):
     """Write the words of an object, sorted and each once, its number of fields and widths, and its size."""
     if typed[i] != 0:
         first = u64(word_starts[i])
@@ -203,21 +168,7 @@ def measure_objects(
         sizes[i] = error
 
 
-def kept(
-    i: Any,
-    start: Any,
-    stop: Any,
-    data: Any,
-    fields: Any,
-    rows: Any,
-    group: Any,
-    count: Any,
-    child_sizes: Any,
-    ids: Any,
-    first: Any,
-    words: Any,
-    shapes: Any,
-) -> Any:
+def kept(i, start, stop, data, fields, rows, group, count, child_sizes, ids, first, words, shapes):
     """Keep the words of the fields that there are, write their shape, and return the size, or an error."""
     held = u64(0)
     total = i64(0)
@@ -241,11 +192,11 @@ def kept(
             size = i64(length)
             from_typed = False
             if length == BROKEN:
-                error = BROKEN_VALUE
+                error = shredded.BROKEN_VALUE
                 size = i64(0)
             room -= size
         elif not from_typed:
-            error = TOO_MANY
+            error = shredded.TOO_MANY
         before = word >> HALF
         if size > 0:
             words[first + held] = word
@@ -254,9 +205,9 @@ def kept(
             most = max(most, number)
         k += 1
     if room < 0:
-        error = TOO_MANY
-    if total > MOST_BYTES:
-        error = TOO_LARGE
+        error = shredded.TOO_MANY
+    if total > shredded.MOST_BYTES:
+        error = shredded.TOO_LARGE
     if error == 0:
         id_width, width, error = shape_of(held, most, total)
         shapes[i] = held | (id_width << HALF) | (width << 40)
@@ -264,23 +215,23 @@ def kept(
 
 
 def write_objects(
-    i: Any,
-    starts: Any,
-    stops: Any,
-    data: Any,
-    typed: Any,
-    fields: Any,
-    rows: Any,
-    groups: Any,
-    child_sizes: Any,
-    ids: Any,
-    word_starts: Any,
-    words: Any,
-    shapes: Any,
-    places: Any,
-    child_places: Any,
-    out: Any,
-) -> None:
+    i,
+    starts,
+    stops,
+    data,
+    typed,
+    fields,
+    rows,
+    groups,
+    child_sizes,
+    ids,
+    word_starts,
+    words,
+    shapes,
+    places,
+    child_places,
+    out,
+):
     """Write count, ids and offsets of an object, its residual fields, and where typed ones are to be."""
     if typed[i] != 0 and places[i] >= 0:
         start = u64(0)
@@ -318,9 +269,7 @@ def write_objects(
         put(out, offsets, offset, width)
 
 
-def measure_maps(
-    i: Any, starts: Any, stops: Any, flags: Any, ids: Any, children: Any, words: Any, sizes: Any
-) -> None:
+def measure_maps(i, starts, stops, flags, ids, children, words, sizes):
     """Write the words of a map as an object, sorted, and its size: ids of ordered names, above the entries."""
     if flags[i] != 0:
         first, last = bounds(starts, stops, i, i64(len(children)))
@@ -335,31 +284,21 @@ def measure_maps(
             words[u64(k)] = u64(i64(ids[u64(k)])) << HALF | u64(k - first)
         most = u64(0)
         if first < 0:
-            error = BROKEN_VALUE
+            error = shredded.BROKEN_VALUE
         elif count > 0:
             sort(words, u64(first), count)
             most = u64(words[u64(last - 1)]) >> HALF
             for k in range(first + 1, last):
                 if u64(words[u64(k)]) >> HALF == u64(words[u64(k - 1)]) >> HALF:
-                    error = TOO_MANY
-        if total > MOST_BYTES:
-            error = TOO_LARGE
+                    error = shredded.TOO_MANY
+        if total > shredded.MOST_BYTES:
+            error = shredded.TOO_LARGE
         if error == 0:
             _, _, error = shape_of(count, most, total)
         sizes[i] = error
 
 
-def write_maps(
-    i: Any,
-    starts: Any,
-    stops: Any,
-    flags: Any,
-    children: Any,
-    words: Any,
-    places: Any,
-    child_places: Any,
-    out: Any,
-) -> None:
+def write_maps(i, starts, stops, flags, children, words, places, child_places, out):
     """Write count, ids and offsets of a map as an object, and where its values are to be."""
     if flags[i] != 0 and places[i] >= 0:
         first, last = bounds(starts, stops, i, i64(len(children)))

@@ -7,35 +7,13 @@ are counted down from the value's length, whatever the offsets share.
 
 from __future__ import annotations
 
-from typing import Any, Final
+from typing import Final
 
 from bowstring.kernels.types import i64, u64
 from bowstring.kernels.validation.text import is_text
+from bowstring.kernels.variant import encoding
 from bowstring.kernels.variant.decimals import BOUNDS_HIGH, BOUNDS_LOW, exact_number
-from bowstring.kernels.variant.format import (
-    BASIC,
-    BROKEN,
-    DAY,
-    DECIMAL4,
-    DECIMAL16,
-    KIND_BINARY,
-    KIND_STRING,
-    KIND_TIME,
-    MALFORMED,
-    OBJECT,
-    OK,
-    SHORT,
-    TOO_DEEP,
-    UNKNOWN,
-    UNSUPPORTED,
-    compared,
-    dictionary,
-    frame,
-    little,
-    name_at,
-    signed,
-    value_end,
-)
+from bowstring.kernels.variant.encoding import compared, dictionary, frame, little, name_at, signed, value_end
 from bowstring.kernels.variant.metadata import FAULTY, NO_TEXT, ORDERED, row_state, slot_of
 from bowstring.kernels.words import below
 
@@ -49,80 +27,69 @@ BOUND = i64(2)
 
 
 def validate_values(
-    i: Any,
-    block: Any,
-    validity: Any,
-    value_validity: Any,
-    starts: Any,
-    stops: Any,
-    data: Any,
-    classes: Any,
-    class_starts: Any,
-    class_stops: Any,
-    metadata: Any,
-    marks: Any,  # as inspect_metadata writes them, with the same full
-    full: Any,
-    depth: Any,
-    room: Any,  # WORDS words for each of depth levels of each work item
-    statuses: Any,
-) -> None:
+    i,
+    block,
+    validity,
+    value_validity,
+    starts,
+    stops,
+    data,
+    classes,
+    class_starts,
+    class_stops,
+    metadata,
+    marks,  # as inspect_metadata writes them, with the same full
+    full,
+    depth,
+    room,  # WORDS words for each of depth levels of each work item
+    statuses,
+):
     """Write the status of each row; without `full`, of its header and its metadata alone."""
     base = i * depth * WORDS
     for row in range(i * block, min((i + 1) * block, i64(len(statuses)))):
         status, group, mark, start, stop = row_state(
             i64(row), validity, value_validity, starts, stops, data, classes, marks, FAULTY | NO_TEXT
         )
-        if status == OK:
+        if status == encoding.OK:
             status = shallow(data, start, stop)
-            if status == OK and full != 0:
+            if status == encoding.OK and full != 0:
                 first, last = slot_of(class_starts, class_stops, metadata, group)
                 status = validated(data, start, stop, metadata, first, last, mark, depth, room, base)
         statuses[row] = status
 
 
-def shallow(data: Any, at: Any, stop: Any) -> Any:
+def shallow(data, at, stop):
     """Return the status of a value as far as its own header tells."""
     end = value_end(data, at, stop)
-    status = OK
-    if end == BROKEN:
-        status = MALFORMED
-    elif end == UNKNOWN:
-        status = UNSUPPORTED
+    status = encoding.OK
+    if end == encoding.BROKEN:
+        status = encoding.MALFORMED
+    elif end == encoding.UNKNOWN:
+        status = encoding.UNSUPPORTED
     return status
 
 
-def validated(
-    data: Any,
-    start: Any,
-    stop: Any,
-    metadata: Any,
-    first: Any,
-    last: Any,
-    mark: Any,
-    depth: Any,
-    room: Any,
-    base: Any,
-) -> Any:
+def validated(data, start, stop, metadata, first, last, mark, depth, room, base):
     """Return the status of a value and all that is in it."""
     nodes = stop - start
     letters = (stop - start) * SHARING + (last - first)
     level = i64(0)
     at = start
     bound = stop
-    status = OK
+    status = encoding.OK
     going = True
     while going:
         if nodes == 0:
-            status = TOO_DEEP
+            status = encoding.TOO_DEEP
         else:
             nodes -= 1
             status = shallow(data, at, bound)
-        if status == OK and u64(data[at]) & BASIC < OBJECT:
+        if status == encoding.OK and u64(data[at]) & encoding.BASIC < encoding.OBJECT:
             status, letters = leaf(data, at, bound, letters)
-        elif status == OK and level == depth:
-            status = TOO_DEEP
-        elif status == OK:
-            if u64(data[at]) & BASIC == OBJECT:
+        elif status == encoding.OK and level == depth:
+            status = encoding.TOO_DEEP
+        elif status == encoding.OK:
+            if u64(data[at]) & encoding.BASIC == encoding.OBJECT:
                 status, letters = fields(data, at, bound, metadata, first, last, mark, letters)
             slot = base + level * WORDS
             room[slot] = at
@@ -130,12 +97,12 @@ def validated(
             room[slot + BOUND] = bound
             level += 1
         going = False
-        while status == OK and level > 0 and not going:
+        while status == encoding.OK and level > 0 and not going:
             slot = base + (level - 1) * WORDS
             k = u64(room[slot + NEXT])
             count, _, _, width, offsets, values, end = frame(data, u64(room[slot]), u64(room[slot + BOUND]))
-            if count == BROKEN:
-                status = MALFORMED
+            if count == encoding.BROKEN:
+                status = encoding.MALFORMED
             elif k < count:
                 room[slot + NEXT] = k + 1
                 at = values + little(data, offsets + k * width, width)
@@ -146,70 +113,68 @@ def validated(
     return status
 
 
-def leaf(data: Any, at: Any, stop: Any, letters: Any) -> Any:
+def leaf(data, at, stop, letters):
     """Return the status of a primitive or a string that ends before `stop`, and how much text is left."""
     header = u64(data[at])
     kind = header >> 2
-    status = OK
+    status = encoding.OK
     left = letters
     begin = at + 1
-    is_short = header & BASIC == SHORT
-    if is_short or (kind >= KIND_BINARY and kind <= KIND_STRING):
+    is_short = header & encoding.BASIC == encoding.SHORT
+    if is_short or (kind >= encoding.KIND_BINARY and kind <= encoding.KIND_STRING):
         if not is_short:
             begin = at + 5
         end = value_end(data, at, stop)
-        if end == BROKEN or end < begin:
-            status = MALFORMED
+        if end == encoding.BROKEN or end < begin:
+            status = encoding.MALFORMED
         elif end - begin > left:
-            status = TOO_DEEP
+            status = encoding.TOO_DEEP
         else:
             left -= end - begin
-            if (is_short or kind == KIND_STRING) and not is_text(data, i64(begin), i64(end)):
-                status = MALFORMED
-    elif kind >= DECIMAL4 and kind <= DECIMAL16:
+            if (is_short or kind == encoding.KIND_STRING) and not is_text(data, i64(begin), i64(end)):
+                status = encoding.MALFORMED
+    elif kind >= encoding.DECIMAL4 and kind <= encoding.DECIMAL16:
         scale = u64(data[begin])
         status, _, high, low = exact_number(data, at, scale)
-        if status == OK and not below(
-            high, low, u64(BOUNDS_HIGH[kind - DECIMAL4]), u64(BOUNDS_LOW[kind - DECIMAL4])
+        if status == encoding.OK and not below(
+            high, low, u64(BOUNDS_HIGH[kind - encoding.DECIMAL4]), u64(BOUNDS_LOW[kind - encoding.DECIMAL4])
         ):
-            status = MALFORMED
-    elif kind == KIND_TIME:
+            status = encoding.MALFORMED
+    elif kind == encoding.KIND_TIME:
         time = signed(data, begin, i64(8))
-        if time < 0 or time >= DAY:
-            status = MALFORMED
+        if time < 0 or time >= encoding.DAY:
+            status = encoding.MALFORMED
     return status, left
 
 
-def fields(
-    data: Any, at: Any, stop: Any, metadata: Any, first: Any, last: Any, mark: Any, letters: Any
-) -> Any:
+def fields(data, at, stop, metadata, first, last, mark, letters):
     """Return whether the names of an object are in its metadata and ascend, and how much text is left."""
     count, width, ids, _, _, _, _ = frame(data, at, stop)
     size, name_width, offsets, names, end = dictionary(metadata, first, last)
-    status = OK
-    if max(count, size) == BROKEN:
-        status = MALFORMED
+    status = encoding.OK
+    if max(count, size) == encoding.BROKEN:
+        status = encoding.MALFORMED
         count = u64(0)
     left = letters
     before = u64(0)
     k = u64(0)
-    while k < count and status == OK:
+    while k < count and status == encoding.OK:
         number = little(data, ids + k * width, width)
         if number >= size:
-            status = MALFORMED
+            status = encoding.MALFORMED
         elif k > 0 and mark & ORDERED != 0:
             if number <= before:
-                status = MALFORMED
+                status = encoding.MALFORMED
         elif k > 0:
             begin, until = name_at(metadata, before, name_width, offsets, names, end)
             other, other_until = name_at(metadata, number, name_width, offsets, names, end)
             cost = min(until - begin, other_until - other) + 1
             if cost > left:
-                status = TOO_DEEP
+                status = encoding.TOO_DEEP
             else:
                 left -= cost
                 if compared(metadata, begin, until, metadata, other, other_until) >= 0:
-                    status = MALFORMED
+                    status = encoding.MALFORMED
         before = number
         k += 1
     return status, left

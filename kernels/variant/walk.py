@@ -8,31 +8,13 @@ is a thread for each: a call with so many arguments costs more than a row does.
 
 from __future__ import annotations
 
-from typing import Any, Final
+from typing import Final
 
 from bowstring.kernels.prefetch import prefetch, prefetch_page
 from bowstring.kernels.types import i8, i16, i32, i64, u8, u64
 from bowstring.kernels.validity import bit_is_set
-from bowstring.kernels.variant.format import (
-    ARRAY,
-    BASIC,
-    BROKEN,
-    MALFORMED,
-    MISSING,
-    OBJECT,
-    OK,
-    OVERFLOW,
-    UNKNOWN,
-    UNSUPPORTED,
-    VARIANT_NULL,
-    compared,
-    dictionary,
-    frame,
-    little,
-    name_at,
-    signed,
-    value_end,
-)
+from bowstring.kernels.variant import encoding
+from bowstring.kernels.variant.encoding import compared, dictionary, frame, little, name_at, signed, value_end
 from bowstring.kernels.variant.metadata import ABSENT, FAULTY, ORDERED, row_state, slot_of
 from bowstring.kernels.words import EACH, HIGH, load_word
 
@@ -81,30 +63,30 @@ THIRD = i64(3)
 
 
 def read_plain(
-    i: Any,
-    validity: Any,
-    value_validity: Any,
-    starts: Any,
-    stops: Any,
-    data: Any,
-    classes: Any,
-    marks: Any,
-    ids: Any,
-    families: Any,
-    kinds: Any,
-    columns: Any,
-    meanings: Any,
-    block: Any,
-    rows: Any,
-    stride: Any,
-    left: Any,
-    places: Any,
-    statuses: Any,
-    numbers_8: Any,
-    numbers_16: Any,
-    numbers_32: Any,
-    numbers_64: Any,
-) -> None:
+    i,
+    validity,
+    value_validity,
+    starts,
+    stops,
+    data,
+    classes,
+    marks,
+    ids,
+    families,
+    kinds,
+    columns,
+    meanings,
+    block,
+    rows,
+    stride,
+    left,
+    places,
+    statuses,
+    numbers_8,
+    numbers_16,
+    numbers_32,
+    numbers_64,
+):
     """Write what :func:`locate` writes, of rows that are plain; mark the others.
 
     The arguments are those of `locate`. A row that is `left` has been written in part.
@@ -148,7 +130,7 @@ def read_plain(
             family += 3
             at = u64(first)
             if parent >= 0:
-                plain = statuses[u64(parent * stride) + row] == OK
+                plain = statuses[u64(parent * stride) + row] == encoding.OK
                 if plain:
                     at = places[u64(columns[u64(parent)]) + row]
             header = u64(data[at])
@@ -156,9 +138,9 @@ def read_plain(
             id_width = u64(0)
             if step == BY_NAME:
                 id_width = ((header >> 4) & 3) + 1
-                plain = plain and header & OBJECT_BITS == OBJECT
+                plain = plain and header & OBJECT_BITS == encoding.OBJECT
             else:
-                plain = plain and step == BY_INDEX and header & ARRAY_BITS == ARRAY
+                plain = plain and step == BY_INDEX and header & ARRAY_BITS == encoding.ARRAY
             element_ids = at + 2
             if plain and element_ids <= stop:
                 count = u64(data[at + 1])
@@ -193,7 +175,7 @@ def read_plain(
                     column = u64(columns[node]) + row
                     kind = kinds[node]
                     found = i64(0)
-                    status = OK
+                    status = encoding.OK
                     position = wanted
                     if step == BY_NAME:
                         # Field k of ascending ids has at least the id k.
@@ -212,14 +194,15 @@ def read_plain(
                                 # A writer that keeps no order has the field elsewhere: such rows are left.
                                 if (
                                     i64(wanted) >= 0
-                                    and position_of(data, element_ids, id_width, count, wanted) != BROKEN
+                                    and position_of(data, element_ids, id_width, count, wanted)
+                                    != encoding.BROKEN
                                 ):
                                     break
-                                position = BROKEN
+                                position = encoding.BROKEN
                     elif i64(wanted) < 0:
                         position = wanted + count  # from the end; far outside where there are not so many
                     if position >= count:
-                        status = MISSING
+                        status = encoding.MISSING
                     else:
                         where = values + little(data, offsets + position * width, width)
                         if where >= end:
@@ -246,7 +229,7 @@ def read_plain(
                         numbers_16[column] = i16(found)
                     elif kind > PLACE:
                         numbers_8[column] = i8(found)
-                    if status != OK:
+                    if status != encoding.OK:
                         statuses[node * u64(stride) + row] = status
                     node += 1
             plain = node == until
@@ -254,43 +237,43 @@ def read_plain(
             left[row] = LEFT
 
 
-def ask_for(data: Any, begin: Any, length: Any) -> None:
+def ask_for(data, begin, length):
     """Ask for the bytes of a row, which may be nowhere."""
     for k in range(min(i64((length + 63) >> 6), MOST_LINES)):
         prefetch(data, begin + (u64(k) << 6))
 
 
 def locate(
-    i: Any,
-    validity: Any,
-    value_validity: Any,
-    starts: Any,
-    stops: Any,
-    data: Any,
-    classes: Any,  # which metadata each row has
-    class_starts: Any,
-    class_stops: Any,
-    metadata: Any,
-    marks: Any,  # as inspect_metadata writes them
-    texts: Any,
-    ends: Any,
-    ids: Any,  # as find_names writes them, for each metadata and node
-    families: Any,  # parent (below 0: the row), kind of step, and end of the nodes of each family
-    operands: Any,  # which name in texts each node seeks
-    kinds: Any,  # what node k writes at columns[k] + row
-    columns: Any,
-    meanings: Any,  # how each node reads headers
-    block: Any,
-    rows: Any,
-    stride: Any,
-    chosen: Any,  # rows; empty for all
-    places: Any,
-    statuses: Any,  # of node k at k * stride + row, where it is not OK
-    numbers_8: Any,
-    numbers_16: Any,
-    numbers_32: Any,
-    numbers_64: Any,
-) -> None:
+    i,
+    validity,
+    value_validity,
+    starts,
+    stops,
+    data,
+    classes,  # which metadata each row has
+    class_starts,
+    class_stops,
+    metadata,
+    marks,  # as inspect_metadata writes them
+    texts,
+    ends,
+    ids,  # as find_names writes them, for each metadata and node
+    families,  # parent (below 0: the row), kind of step, and end of the nodes of each family
+    operands,  # which name in texts each node seeks
+    kinds,  # what node k writes at columns[k] + row
+    columns,
+    meanings,  # how each node reads headers
+    block,
+    rows,
+    stride,
+    chosen,  # rows; empty for all
+    places,
+    statuses,  # of node k at k * stride + row, where it is not OK
+    numbers_8,
+    numbers_16,
+    numbers_32,
+    numbers_64,
+):
     """Write the status of every node of a tree of paths, and its place or its number: a place if the status is
     ``OK``, of a value that ends before its parent does.
     """
@@ -314,10 +297,10 @@ def locate(
             at = start
             if parent >= 0:
                 shared = statuses[u64(parent * stride) + row]
-                if shared == OK:
+                if shared == encoding.OK:
                     at = places[u64(columns[u64(parent)]) + row]
-            if shared == VARIANT_NULL and step != ROOT:
-                shared = MISSING
+            if shared == encoding.VARIANT_NULL and step != ROOT:
+                shared = encoding.MISSING
             count = u64(0)
             id_width = u64(0)
             width = u64(1)
@@ -325,27 +308,27 @@ def locate(
             offsets = at
             values = at
             end = stop
-            if shared == OK and step != ROOT:
-                if u64(data[at]) & BASIC != u64(step) + 1:
-                    shared = MISSING
+            if shared == encoding.OK and step != ROOT:
+                if u64(data[at]) & encoding.BASIC != u64(step) + 1:
+                    shared = encoding.MISSING
                 else:
                     count, id_width, element_ids, width, offsets, values, end = frame(data, at, stop)
-                    if count == BROKEN:
-                        shared = MALFORMED
+                    if count == encoding.BROKEN:
+                        shared = encoding.MALFORMED
             while node < until:
                 status = shared
                 where = at
-                if status == OK and step != ROOT:
+                if status == encoding.OK and step != ROOT:
                     known = i64(ids[names + node])
                     position = u64(known)
                     if step != BY_NAME and known < 0:
                         position += count  # from the end; far outside where there are not so many
                     if step == BY_NAME:
-                        position = BROKEN
+                        position = encoding.BROKEN
                         if known >= 0:
                             if mark & ORDERED != 0:
                                 position = by_id(data, element_ids, id_width, count, u64(known))
-                            if position == BROKEN:
+                            if position == encoding.BROKEN:
                                 # Without names in order, and where a writer keeps none, it may stand anywhere.
                                 position = position_of(data, element_ids, id_width, count, u64(known))
                         elif known != ABSENT:
@@ -364,58 +347,58 @@ def locate(
                                 u64(ends[number + 1]),
                             )
                     if position >= count:
-                        status = MISSING
+                        status = encoding.MISSING
                     else:
                         where = values + little(data, offsets + position * width, width)
                         if where >= end:
-                            status = MALFORMED
+                            status = encoding.MALFORMED
                 found = i64(0)
                 kind = kinds[node]
                 column = u64(columns[node]) + row
-                if status == OK:
+                if status == encoding.OK:
                     meaning = u64(meanings[(node << 8) | u64(data[where])])
                     if meaning <= LOWER or where + (meaning >> 8) > end:
                         reached = value_end(data, where, end)
-                        if reached == BROKEN:
-                            status = MALFORMED
-                        elif reached == UNKNOWN:
-                            status = UNSUPPORTED
+                        if reached == encoding.BROKEN:
+                            status = encoding.MALFORMED
+                        elif reached == encoding.UNKNOWN:
+                            status = encoding.UNSUPPORTED
                     meaning = meaning & LOWER
-                    if status == OK and kind == PLACE:
+                    if status == encoding.OK and kind == PLACE:
                         places[column] = where
-                    elif status == OK and meaning < WHOLE:
+                    elif status == encoding.OK and meaning < WHOLE:
                         found = signed(data, where + 1, 8 - (i64(meaning) >> THIRD))
-                    elif status == OK and meaning == LATER:
+                    elif status == encoding.OK and meaning == LATER:
                         status = LOCATED
                         found = i64(where)
-                    elif status == OK:
+                    elif status == encoding.OK:
                         status = u8(meaning & STATUS)
                         found = i64((meaning >> 5) & 1)
                 if kind == FOUR_WIDE:
                     if status != LOCATED and i64(i32(found)) != found:
-                        status = OVERFLOW
+                        status = encoding.OVERFLOW
                         found = i64(0)
                     numbers_32[column] = i32(found)
                 elif kind > FOUR_WIDE:
                     numbers_64[column] = found
                 elif kind == TWO_WIDE:
                     if status != LOCATED and i64(i16(found)) != found:
-                        status = OVERFLOW
+                        status = encoding.OVERFLOW
                         found = i64(0)
                     numbers_16[column] = i16(found)
                 elif kind > PLACE:
                     if status != LOCATED and i64(i8(found)) != found:
-                        status = OVERFLOW
+                        status = encoding.OVERFLOW
                         found = i64(0)
                     numbers_8[column] = i8(found)
-                if status != OK:
+                if status != encoding.OK:
                     statuses[node * u64(stride) + row] = status
                 node += 1
 
 
-def position_of(data: Any, ids: Any, width: Any, count: Any, wanted: Any) -> Any:
+def position_of(data, ids, width, count, wanted):
     """Return where an id stands among others in any order; BROKEN where it does not."""
-    found = BROKEN
+    found = encoding.BROKEN
     k = u64(0)
     if width <= 2:
         # Eight bytes at a time: those of an id that is the wanted one become zero.
@@ -436,16 +419,16 @@ def position_of(data: Any, ids: Any, width: Any, count: Any, wanted: Any) -> Any
             clear = zeros == 0
             if clear:
                 k += lanes
-    while k < count and found == BROKEN:
+    while k < count and found == encoding.BROKEN:
         if little(data, ids + k * width, width) == wanted:
             found = k
         k += 1
     return found
 
 
-def by_id(data: Any, ids: Any, width: Any, count: Any, wanted: Any) -> Any:
+def by_id(data, ids, width, count, wanted):
     """Return where an id stands among ascending ones; BROKEN where it does not."""
-    found = BROKEN
+    found = encoding.BROKEN
     if count > 0:
         # Field k of ascending ids has at least the id k; and the distance of two ids is at least that of places.
         high = min(wanted, count - 1)
@@ -462,29 +445,18 @@ def by_id(data: Any, ids: Any, width: Any, count: Any, wanted: Any) -> Any:
     return found
 
 
-def by_name(
-    data: Any,
-    ids: Any,
-    width: Any,
-    count: Any,
-    metadata: Any,
-    start: Any,
-    stop: Any,
-    texts: Any,
-    begin: Any,
-    end: Any,
-) -> Any:
+def by_name(data, ids, width, count, metadata, start, stop, texts, begin, end):
     """Return where a name stands among those of some ids, in any order; BROKEN where it does not."""
     size, name_width, offsets, names, last_name = dictionary(metadata, start, stop)
-    if size == BROKEN:
+    if size == encoding.BROKEN:
         size = u64(0)
-    found = BROKEN
+    found = encoding.BROKEN
     k = u64(0)
-    while k < count and found == BROKEN:
+    while k < count and found == encoding.BROKEN:
         number = little(data, ids + k * width, width)
         if number < size:
             first, last = name_at(metadata, number, name_width, offsets, names, last_name)
-            same = first != BROKEN and last - first == end - begin
+            same = first != encoding.BROKEN and last - first == end - begin
             if same and compared(metadata, first, last, texts, begin, end) == 0:
                 found = k
         k += 1

@@ -7,35 +7,14 @@ holds it, and its key or index.
 
 from __future__ import annotations
 
-from typing import Any, Final
+from typing import Final
 
 from bowstring.kernels.floats import widened
-from bowstring.kernels.json.format import put
 from bowstring.kernels.json.strings import copy
+from bowstring.kernels.json.tree import put
 from bowstring.kernels.types import i64, u8, u64
-from bowstring.kernels.variant.format import (
-    BASIC,
-    BROKEN,
-    FALSE,
-    INT8,
-    INT64,
-    KIND_BINARY,
-    KIND_DOUBLE,
-    KIND_FLOAT,
-    KIND_STRING,
-    OBJECT,
-    OK,
-    SHORT,
-    TOO_DEEP,
-    TRUE,
-    UNKNOWN,
-    dictionary,
-    frame,
-    little,
-    name_at,
-    signed,
-    value_end,
-)
+from bowstring.kernels.variant import encoding
+from bowstring.kernels.variant.encoding import dictionary, frame, little, name_at, signed, value_end
 from bowstring.kernels.variant.metadata import slot_of
 from bowstring.kernels.words import load_word, store_word
 
@@ -74,14 +53,14 @@ DIGIT = u64((1 << 15) - 1)
 HALF = i64(1 << 31)
 
 
-def put_sized(out: Any, at: Any, code: Any, number: Any) -> Any:
+def put_sized(out, at, code, number):
     """Write a code and a number of four bytes; return where they end."""
     out[at] = u8(code)
     put(out, at + 1, number, u64(4))
     return at + 5
 
 
-def put_integer(out: Any, at: Any, number: Any) -> Any:
+def put_integer(out, at, number):
     """Write an int; return where it ends."""
     end = at
     if number >= -HALF and number < HALF:
@@ -100,7 +79,7 @@ def put_integer(out: Any, at: Any, number: Any) -> Any:
     return end
 
 
-def put_bytes(data: Any, begin: Any, end: Any, code: Any, out: Any, at: Any, limit: Any) -> Any:
+def put_bytes(data, begin, end, code, out, at, limit):
     """Write text or bytes; return where they end, or `at` where there is no room."""
     stop = at
     if end - begin + LEAF < limit - at:
@@ -110,33 +89,33 @@ def put_bytes(data: Any, begin: Any, end: Any, code: Any, out: Any, at: Any, lim
     return stop
 
 
-def put_leaf(data: Any, place: Any, end: Any, out: Any, at: Any, limit: Any) -> Any:
+def put_leaf(data, place, end, out, at, limit):
     """Write a leaf; return where it ends, or `at` where there is no room, and whether it
     has no form.
     """
     header = u64(data[place])
     kind = header >> 2
     # Bytes that are shared may have changed since `end` was found: nothing behind it is read.
-    is_double = kind == KIND_DOUBLE and end - place == DOUBLE_BYTES
-    is_single = kind == KIND_FLOAT and end - place == SINGLE_BYTES
-    is_text = kind == KIND_STRING
+    is_double = kind == encoding.KIND_DOUBLE and end - place == DOUBLE_BYTES
+    is_single = kind == encoding.KIND_FLOAT and end - place == SINGLE_BYTES
+    is_text = kind == encoding.KIND_STRING
     stop = at + 1
     odd = False
-    if header & BASIC == SHORT:
+    if header & encoding.BASIC == encoding.SHORT:
         stop = put_bytes(data, min(place + 1, end), end, u64(ord("u")), out, at, limit)
-    elif kind >= INT8 and kind <= INT64:
+    elif kind >= encoding.INT8 and kind <= encoding.INT64:
         stop = put_integer(out, at, signed(data, place + 1, i64(end - place) - 1))
     elif is_double or is_single:
         out[at] = u8(ord("g"))
         word = load_word(data, place + 1) if is_double else widened(little(data, place + 1, u64(4)))
         store_word(out, at + 1, word)
         stop = at + 9
-    elif is_text or kind == KIND_BINARY:
+    elif is_text or kind == encoding.KIND_BINARY:
         code = u64(ord("u")) if is_text else u64(ord("s"))
         stop = put_bytes(data, min(place + 5, end), end, code, out, at, limit)
-    elif kind == TRUE:
+    elif kind == encoding.TRUE:
         out[at] = u8(ord("T"))
-    elif kind == FALSE:
+    elif kind == encoding.FALSE:
         out[at] = u8(ord("F"))
     else:
         out[at] = u8(ord("N"))
@@ -144,18 +123,7 @@ def put_leaf(data: Any, place: Any, end: Any, out: Any, at: Any, limit: Any) -> 
     return stop, odd
 
 
-def put_key(
-    id_: Any,
-    group: Any,
-    first: Any,
-    last: Any,
-    metadata: Any,
-    named: Any,
-    out: Any,
-    at: Any,
-    limit: Any,
-    states: Any,
-) -> Any:
+def put_key(id_, group, first, last, metadata, named, out, at, limit, states):
     """Write a name; return where it ends, or `at` where there is no room, its number, and whether it is there."""
     call = u64(states[CALL]) << 32 | u64(group)
     slot = id_ * NAMED
@@ -168,11 +136,11 @@ def put_key(
         end = put_sized(out, at, u64(ord("r")), number)
     else:
         count, width, offsets, names, stop = dictionary(metadata, first, last)
-        begin = BROKEN
-        until = BROKEN
-        if count != BROKEN and id_ < count:
+        begin = encoding.BROKEN
+        until = encoding.BROKEN
+        if count != encoding.BROKEN and id_ < count:
             begin, until = name_at(metadata, id_, width, offsets, names, stop)
-        there = begin != BROKEN
+        there = begin != encoding.BROKEN
         if there:
             end = put_bytes(metadata, begin, until, u64(ord("u")) | REFERRED, out, at, limit)
             states[NUMBERS] = number + 1
@@ -183,22 +151,8 @@ def put_key(
 
 
 def put_row(
-    data: Any,
-    start: Any,
-    stop: Any,
-    group: Any,
-    first: Any,
-    last: Any,
-    metadata: Any,
-    index: Any,
-    depth: Any,
-    room: Any,
-    named: Any,
-    odd: Any,
-    out: Any,
-    begin: Any,
-    states: Any,
-) -> Any:
+    data, start, stop, group, first, last, metadata, index, depth, room, named, odd, out, begin, states
+):
     """Write a row; return where it ends, or `begin` where there is no room, and whether it has a form: it is not
     too deep or too long, and its bytes have not changed since they were validated.
     """
@@ -222,13 +176,13 @@ def put_row(
         odds = u64(states[ODDS])
         limit = u64(len(out)) - odds * ODD_BYTES
         end = value_end(data, place, stop)
-        right = nodes > 0 and end < UNKNOWN
+        right = nodes > 0 and end < encoding.UNKNOWN
         if limit - at <= LEAF or (odds + 1) * ODD > u64(len(odd)):
             fits = False
         if not (fits and right):
             break
         nodes -= 1
-        if u64(data[place]) & BASIC < OBJECT:
+        if u64(data[place]) & encoding.BASIC < encoding.OBJECT:
             right = end - place < LONGEST
             after, is_odd = put_leaf(data, place, end, out, at, limit)
             fits = after != at
@@ -250,7 +204,7 @@ def put_row(
             room[level * LEVEL + NUMBER] = holder
             level += 1
             count, id_width, ids, width, offsets, values, _ = frame(data, place, stop)
-            right = count != BROKEN
+            right = count != encoding.BROKEN
             k = u64(0)
             if id_width > 0:
                 out[at] = u8(ord("{") | REFERRED)
@@ -265,7 +219,7 @@ def put_row(
             if level > 0:
                 slot = (level - 1) * LEVEL
                 count, id_width, ids, width, offsets, values, _ = frame(data, u64(room[slot]), stop)
-                right = count != BROKEN
+                right = count != encoding.BROKEN
                 k = u64(room[slot + NEXT])
                 holder = u64(room[slot + NUMBER])
                 fits = limit - at > LEAF
@@ -287,22 +241,22 @@ def put_row(
 
 
 def write_objects(
-    _item: Any,
-    statuses: Any,  # of the rows that are right OK; those that are nested too deeply get another
-    starts: Any,
-    stops: Any,
-    data: Any,
-    groups: Any,
-    group_starts: Any,
-    group_stops: Any,
-    metadata: Any,
-    depth: Any,
-    room: Any,
-    named: Any,
-    odd: Any,
-    out: Any,
-    states: Any,
-) -> None:
+    _item,
+    statuses,  # of the rows that are right OK; those that are nested too deeply get another
+    starts,
+    stops,
+    data,
+    groups,
+    group_starts,
+    group_stops,
+    metadata,
+    depth,
+    room,
+    named,
+    odd,
+    out,
+    states,
+):
     """Write a list of rows, and one of two entries for each value in them without a form."""
     row = i64(states[ROW])
     begin = row
@@ -316,7 +270,7 @@ def write_objects(
         if LEAF + odds * ODD_BYTES >= size - at:
             break
         end = at
-        if statuses[row] == OK:
+        if statuses[row] == encoding.OK:
             group = i64(groups[row])
             start, stop = slot_of(starts, stops, data, row)
             first, last = slot_of(group_starts, group_stops, metadata, group)
@@ -342,7 +296,7 @@ def write_objects(
                 if right:
                     break
                 statuses[row] = (
-                    TOO_DEEP  # and names that it wrote are not there: the next call writes them again
+                    encoding.TOO_DEEP  # and names that it wrote are not there: the next call writes them again
                 )
         if end == at:
             out[at] = u8(ord("N"))

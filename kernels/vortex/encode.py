@@ -2,25 +2,17 @@
 
 from __future__ import annotations
 
-from typing import Any, Final, NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from bowstring.errors import UsageError
 from bowstring.kernels.launch import launch, run_arrays
+from bowstring.kernels.vortex import pack as packing
 from bowstring.kernels.vortex.arrays import empty, words_of
 from bowstring.kernels.vortex.decode_numbers import CHUNK, ONES
 from bowstring.kernels.vortex.decode_text import offsets_of
-from bowstring.kernels.vortex.pack import (
-    MOST_SYMBOLS,
-    SLOTS,
-    join_rows,
-    pack_words,
-    train_symbols,
-    write_fsst,
-)
-
-_MOST_SYMBOLS: Final = int(MOST_SYMBOLS)
+from bowstring.kernels.vortex.pack import join_rows, pack_words, train_symbols, write_fsst
 
 
 def pack(values: Any, width: int, *, reference: int = 0, zigzag: bool = False) -> Any:
@@ -69,11 +61,11 @@ def train_fsst(text: Any, offsets: Any) -> SymbolTable:
     room = 2 * len(text)
     names, gains = np.empty(room, np.uint64), np.empty(room, np.int64)
     slots = np.empty(2 << (2 * room).bit_length(), np.int64)
-    symbols, lengths = np.zeros(_MOST_SYMBOLS, np.uint64), np.zeros(_MOST_SYMBOLS, np.uint8)
+    symbols, lengths = np.zeros(packing.MOST_SYMBOLS, np.uint64), np.zeros(packing.MOST_SYMBOLS, np.uint8)
     singles, pairs = np.empty(256, np.uint16), np.empty(1 << 16, np.uint16)
-    words, masks = np.empty((2, SLOTS), np.uint64)
-    tables = singles, pairs, words, masks, np.empty(SLOTS, np.uint16)
-    best, count = np.empty(_MOST_SYMBOLS, np.int64), np.zeros(1, np.int64)
+    words, masks = np.empty((2, packing.SLOTS), np.uint64)
+    tables = singles, pairs, words, masks, np.empty(packing.SLOTS, np.uint16)
+    best, count = np.empty(packing.MOST_SYMBOLS, np.int64), np.zeros(1, np.int64)
     launch(train_symbols, 1, text, offsets, names, gains, slots, best, symbols, lengths, *tables, count)
     return SymbolTable(symbols[: count[0]], lengths[: count[0]], *tables)
 

@@ -8,7 +8,7 @@ stand.
 
 from __future__ import annotations
 
-from typing import Any, Final
+from typing import Final
 
 from bowstring.kernels.types import i64, u32, u64
 from bowstring.kernels.validity import bit_is_set
@@ -21,7 +21,7 @@ RUN: Final = 3
 """The place in ``faults`` that becomes 1 where ends of runs do not rise, or end before the rows do."""
 
 
-def scatter(i: Any, indices: Any, offset: Any, values: Any, out: Any, faults: Any) -> None:
+def scatter(i, indices, offset, values, out, faults):
     """Write a patch: the value at its index less an offset."""
     at = u64(indices[u64(i)]) - offset
     if at < u64(len(out)) and i < i64(len(values)):
@@ -30,7 +30,7 @@ def scatter(i: Any, indices: Any, offset: Any, values: Any, out: Any, faults: An
         faults[PATCH] = 1
 
 
-def scatter_words(i: Any, indices: Any, offset: Any, values: Any, words: Any, out: Any, faults: Any) -> None:
+def scatter_words(i, indices, offset, values, words, out, faults):
     """Write a patch of several words."""
     at = u64(indices[u64(i)]) - offset
     rows = i64(len(out)) // words
@@ -41,7 +41,7 @@ def scatter_words(i: Any, indices: Any, offset: Any, values: Any, words: Any, ou
         faults[PATCH] = 1
 
 
-def gather(i: Any, codes: Any, values: Any, validity: Any, first: Any, out: Any, faults: Any) -> None:
+def gather(i, codes, values, validity, first, out, faults):
     """Write the value that a code stands for; `first` is the bit of the first row in the bitmap."""
     row = u64(i)
     code = u64(codes[row])
@@ -53,7 +53,7 @@ def gather(i: Any, codes: Any, values: Any, validity: Any, first: Any, out: Any,
             faults[CODE] = 1
 
 
-def gather_bytes(i: Any, codes: Any, values: Any, validity: Any, first: Any, out: Any, faults: Any) -> None:
+def gather_bytes(i, codes, values, validity, first, out, faults):
     """Write the bytes that the codes of eight rows stand for."""
     word = u64(0)
     row = i * 8
@@ -66,9 +66,7 @@ def gather_bytes(i: Any, codes: Any, values: Any, validity: Any, first: Any, out
     out[u64(i)] = word
 
 
-def gather_words(
-    i: Any, codes: Any, values: Any, words: Any, validity: Any, first: Any, out: Any, faults: Any
-) -> None:
+def gather_words(i, codes, values, words, validity, first, out, faults):
     """Write the words of the value that a code stands for."""
     # A division for each row would take longer than all else; codes have 32 bits at most.
     at = u64(codes[u64(i)]) * u64(words)
@@ -86,7 +84,7 @@ def gather_words(
             faults[CODE] = 1
 
 
-def gather_bits(i: Any, codes: Any, bits: Any, start: Any, count: Any, out: Any) -> None:
+def gather_bits(i, codes, bits, start, count, out):
     """Write, for 32 rows, the bits that codes stand for: of `count` bits from `start` on; 0 beyond them."""
     word = u64(0)
     first = i * 32
@@ -97,9 +95,7 @@ def gather_bits(i: Any, codes: Any, bits: Any, start: Any, count: Any, out: Any)
     out[u64(i)] = u32(word)
 
 
-def expand_runs(
-    i: Any, ends: Any, values: Any, offset: Any, rows: Any, step: Any, out: Any, faults: Any
-) -> None:
+def expand_runs(i, ends, values, offset, rows, step, out, faults):
     """Write the values of some rows: of each the first run that ends behind it."""
     row = i * step
     stop = min(row + step, rows, i64(len(out)))
@@ -128,30 +124,20 @@ def expand_runs(
         run += 1
 
 
-def note_order(i: Any, ends: Any, faults: Any) -> None:
+def note_order(i, ends, faults):
     """Note a fault where the end of a run is not behind the one before."""
     if ends[u64(i + 1)] <= ends[u64(i)]:
         faults[RUN] = 1
 
 
-def copy_bytes(i: Any, source: Any, out: Any) -> None:
+def copy_bytes(i, source, out):
     """Copy 4,096 bytes, or those that are left."""
     first = i << 12
     for k in range(min(i64(4096), min(i64(len(source)), i64(len(out))) - first)):
         out[u64(first + k)] = source[u64(first + k)]
 
 
-def expand_blocks(
-    i: Any,
-    indices: Any,
-    values: Any,
-    starts: Any,
-    offset: Any,
-    validity: Any,
-    first: Any,
-    out: Any,
-    faults: Any,
-) -> None:
+def expand_blocks(i, indices, values, starts, offset, validity, first, out, faults):
     """Write a row of run-length blocks: 1,024 rows have values of their own, from ``starts - starts[0]`` on.
 
     An index behind the values of its block is the last of them; a block without values can have null rows only.

@@ -7,7 +7,7 @@ of a word.
 
 from __future__ import annotations
 
-from typing import Any, Final
+from typing import Final
 
 from bowstring.kernels.types import f32, f64, i64, u32, u64
 from bowstring.kernels.validity import bit_is_set
@@ -17,12 +17,12 @@ LEFT: Final = 4
 """The place in ``faults`` that becomes 1 where a left part of ALP-RD has a code that its dictionary lacks."""
 
 
-def signed(value: Any, up: Any) -> Any:
+def signed(value, up):
     """Return the lowest bits of a word as a signed number."""
     return i64(value << up) >> i64(up)
 
 
-def adjust(i: Any, values: Any, up: Any, zigzag: Any, references: Any, out: Any) -> None:
+def adjust(i, values, up, zigzag, references, out):
     """Write a number without zigzag, and with a reference added: the only one, or that of its 1,024 elements."""
     at = u64(i)
     value = u64(values[at])
@@ -34,32 +34,28 @@ def adjust(i: Any, values: Any, up: Any, zigzag: Any, references: Any, out: Any)
     out[at] = signed(value, up)
 
 
-def scale_doubles(i: Any, values: Any, scale: Any, inverse: Any, out: Any) -> None:
+def scale_doubles(i, values, scale, inverse, out):
     """Write ``integer * scale * inverse``, rounded after each product."""
     out[u64(i)] = f64(values[u64(i)]) * scale * inverse
 
 
-def scale_singles(i: Any, values: Any, scale: Any, inverse: Any, out: Any) -> None:
+def scale_singles(i, values, scale, inverse, out):
     """Write ``integer * scale * inverse``, rounded after each product."""
     out[u64(i)] = f32(values[u64(i)]) * scale * inverse
 
 
-def join_doubles(
-    i: Any, codes: Any, rights: Any, lefts: Any, right_bits: Any, validity: Any, out: Any, faults: Any
-) -> None:
+def join_doubles(i, codes, rights, lefts, right_bits, validity, out, faults):
     """Write the bits of a double: those on the left, which a code stands for, and those on the right."""
     out[u64(i)] = left_part(i, codes, lefts, validity, faults) << right_bits | u64(rights[u64(i)])
 
 
-def join_singles(
-    i: Any, codes: Any, rights: Any, lefts: Any, right_bits: Any, validity: Any, out: Any, faults: Any
-) -> None:
+def join_singles(i, codes, rights, lefts, right_bits, validity, out, faults):
     """Write the bits of a single: those on the left, which a code stands for, and those on the right."""
     left = left_part(i, codes, lefts, validity, faults) << right_bits
     out[u64(i)] = u32((left | u64(rights[u64(i)])) & 0xFFFFFFFF)
 
 
-def left_part(i: Any, codes: Any, lefts: Any, validity: Any, faults: Any) -> Any:
+def left_part(i, codes, lefts, validity, faults):
     """Return what a code stands for, 0 where it stands for nothing."""
     left = u64(0)
     code = u64(codes[u64(i)])
@@ -70,9 +66,7 @@ def left_part(i: Any, codes: Any, lefts: Any, validity: Any, faults: Any) -> Any
     return left
 
 
-def patch_doubles(
-    i: Any, indices: Any, offset: Any, lefts: Any, right_bits: Any, out: Any, faults: Any
-) -> None:
+def patch_doubles(i, indices, offset, lefts, right_bits, out, faults):
     """Replace the left bits of a double."""
     at = u64(indices[u64(i)]) - offset
     if at < u64(len(out)) and i < i64(len(lefts)):
@@ -81,9 +75,7 @@ def patch_doubles(
         faults[OUTSIDE] = 1
 
 
-def patch_singles(
-    i: Any, indices: Any, offset: Any, lefts: Any, right_bits: Any, out: Any, faults: Any
-) -> None:
+def patch_singles(i, indices, offset, lefts, right_bits, out, faults):
     """Replace the left bits of a single."""
     at = u64(indices[u64(i)]) - offset
     if at < u64(len(out)) and i < i64(len(lefts)):
@@ -93,12 +85,12 @@ def patch_singles(
         faults[OUTSIDE] = 1
 
 
-def count_up(i: Any, base: Any, step: Any, up: Any, out: Any) -> None:
+def count_up(i, base, step, up, out):
     """Write an element of a sequence, ``base + i * step``."""
     out[u64(i)] = signed(base + u64(i) * step, up)
 
 
-def add_deltas(i: Any, bases: Any, deltas: Any, log: Any, up: Any, out: Any, faults: Any) -> None:
+def add_deltas(i, bases, deltas, log, up, out, faults):
     """Write the elements of a lane: its base, and the differences from each to the next.
 
     A chunk of 1,024 elements of `T` bits has ``1024 / T`` lanes of `T` elements; ``log`` is the logarithm of `T`.
@@ -118,17 +110,17 @@ def add_deltas(i: Any, bases: Any, deltas: Any, log: Any, up: Any, out: Any, fau
         out[u64(first + natural)] = signed(value, up)
 
 
-def add_part(i: Any, part: Any, factor: Any, total: Any) -> None:
+def add_part(i, part, factor, total):
     """Add a part, times a factor, to a total."""
     total[u64(i)] = total[u64(i)] + i64(part[u64(i)]) * factor
 
 
-def convert(i: Any, values: Any, out: Any) -> None:
+def convert(i, values, out):
     """Write a number as a wider one."""
     out[u64(i)] = i64(values[u64(i)])
 
 
-def widen(i: Any, values: Any, words: Any, out: Any) -> None:
+def widen(i, values, words, out):
     """Write a signed number as one of several words."""
     value = i64(values[u64(i)])
     if words == 2:

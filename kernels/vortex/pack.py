@@ -5,7 +5,7 @@ Work item: of :func:`pack_words` one chunk of 1,024 elements, of :func:`train_sy
 
 from __future__ import annotations
 
-from typing import Any, Final
+from typing import Final
 
 from bowstring.kernels.types import i64, u8, u16, u64
 from bowstring.kernels.vortex.unpack import ALL, ROW, finished, mask_of, row_of
@@ -30,9 +30,7 @@ NAME_MIX = u64(0x9E3779B97F4A7C15)
 ESCAPED = u64(ESCAPE | 1 << SIZE_SHIFT)
 
 
-def pack_words(
-    i: Any, values: Any, width: Any, log: Any, ones: Any, zigzag: Any, reference: Any, out: Any
-) -> None:
+def pack_words(i, values, width, log, ones, zigzag, reference, out):
     """Write the lowest bits of the elements of a chunk, less a reference, or zigzag-coded."""
     # Words as in `bowstring.kernels.vortex.unpack`; reference: what is added, once for each element of a word.
     bits = 1 << log
@@ -66,15 +64,13 @@ def pack_words(
                     out[word + 16 + u64(k)] = (value >> rest) & (((1 << (u64(width) - rest)) - 1) * ones)
 
 
-def slot_of(word: Any) -> Any:
+def slot_of(word):
     """Return the slot of symbols that begin with the lowest three bytes of a word."""
     mixed = (word & PREFIX) * MIX
     return (mixed >> 17 ^ mixed) & LAST_SLOT
 
 
-def code_at(
-    text: Any, at: Any, stop: Any, singles: Any, pairs: Any, symbols: Any, masks: Any, codes: Any
-) -> Any:
+def code_at(text, at, stop, singles, pairs, symbols, masks, codes):
     """Return the code of the symbol that the text goes on with, or 255, and how many bytes that stands for."""
     word = u64(0)
     if at + 8 <= i64(len(text)):
@@ -93,24 +89,13 @@ def code_at(
     return found & 0xFF, size
 
 
-def tables_fit(singles: Any, pairs: Any, symbols: Any, masks: Any, codes: Any) -> Any:
+def tables_fit(singles, pairs, symbols, masks, codes):
     """Return whether the tables of symbols have their sizes."""
     small = i64(len(singles)) == 256 and i64(len(pairs)) == 65536
     return small and i64(len(symbols)) == SLOTS and i64(len(masks)) == SLOTS and i64(len(codes)) == SLOTS
 
 
-def write_fsst(
-    i: Any,
-    text: Any,
-    offsets: Any,
-    singles: Any,
-    pairs: Any,
-    symbols: Any,
-    masks: Any,
-    codes: Any,
-    sizes: Any,
-    out: Any,
-) -> None:
+def write_fsst(i, text, offsets, singles, pairs, symbols, masks, codes, sizes, out):
     """Write the codes of a row, and how many bytes they take; what has no symbol is 255 and its byte.
 
     They begin at twice the place of the row: codes take two bytes for one at most.
@@ -132,7 +117,7 @@ def write_fsst(
     sizes[u64(i)] = to - first
 
 
-def join_rows(i: Any, codes: Any, offsets: Any, places: Any, out: Any) -> None:
+def join_rows(i, codes, offsets, places, out):
     """Copy the codes of a row to their place behind those of the row before."""
     at = 2 * offsets[u64(i)]
     to = places[u64(i)]
@@ -142,9 +127,7 @@ def join_rows(i: Any, codes: Any, offsets: Any, places: Any, out: Any) -> None:
             out[u64(to + k)] = codes[u64(at + k)]
 
 
-def count_symbol(
-    word: Any, size: Any, gain: Any, base: Any, names: Any, gains: Any, slots: Any, held: Any
-) -> Any:
+def count_symbol(word, size, gain, base, names, gains, slots, held):
     """Count what a symbol would save; return how many there are. It is found by a slot, which earlier rounds used.
 
     A gain has the length of its symbol in its lowest four bits; `slots` have a power of two, more than are used.
@@ -166,7 +149,7 @@ def count_symbol(
     return count
 
 
-def take_best(held: Any, gains: Any, best: Any) -> Any:
+def take_best(held, gains, best):
     """Note which symbols save most, those first, of equal ones in the order that they came; return how many."""
     taken = i64(0)
     for k in range(held):
@@ -181,9 +164,7 @@ def take_best(held: Any, gains: Any, best: Any) -> Any:
     return taken
 
 
-def order_symbols(
-    taken: Any, names: Any, gains: Any, best: Any, symbols: Any, lengths: Any, masks: Any
-) -> Any:
+def order_symbols(taken, names, gains, best, symbols, lengths, masks):
     """Write symbols in the order that other readers expect: of two bytes, longer ones by length, of one byte.
 
     Of those that have one slot the first one stays. Returns how many are left.
@@ -209,9 +190,7 @@ def order_symbols(
     return count
 
 
-def find_symbols(
-    count: Any, symbols: Any, lengths: Any, singles: Any, pairs: Any, words: Any, masks: Any, codes: Any
-) -> None:
+def find_symbols(count, symbols, lengths, singles, pairs, words, masks, codes):
     """Write the tables that find symbols: for each byte, each two, and each hash of three."""
     for k in range(256):
         singles[u64(k)] = u16(ESCAPED)
@@ -238,22 +217,22 @@ def find_symbols(
 
 
 def train_symbols(
-    _item: Any,
-    text: Any,
-    offsets: Any,
-    names: Any,
-    gains: Any,
-    slots: Any,
-    best: Any,
-    symbols: Any,
-    lengths: Any,
-    singles: Any,
-    pairs: Any,
-    words: Any,
-    masks: Any,
-    codes: Any,
-    state: Any,
-) -> None:
+    _item,
+    text,
+    offsets,
+    names,
+    gains,
+    slots,
+    best,
+    symbols,
+    lengths,
+    singles,
+    pairs,
+    words,
+    masks,
+    codes,
+    state,
+):
     """Write the symbols that shorten some rows of a text most, and how many: grown from two that follow each other.
 
     `names` and `gains` have room for two symbols a byte, `slots` for more than twice as many, `best` for 255.

@@ -6,26 +6,10 @@ number that does not fit, a comparison with another outcome than the program was
 
 from __future__ import annotations
 
-from typing import Any, Final
+from typing import Final
 
-from bowstring.kernels.ipc.flatbuffer import (
-    BYTE,
-    FIELD0,
-    FIELD1,
-    FIELD2,
-    FIELD3,
-    FIELD4,
-    NOWHERE,
-    REFERENCE,
-    SHORT,
-    START,
-    field_at,
-    followed,
-    half_at,
-    vector_at,
-    vtable_of,
-    word_at,
-)
+from bowstring.kernels.ipc import flatbuffer as flat
+from bowstring.kernels.ipc.flatbuffer import field_at, followed, half_at, vector_at, vtable_of, word_at
 from bowstring.kernels.types import i64, u64
 from bowstring.kernels.words import load_word
 
@@ -84,26 +68,26 @@ MOST: Final = i64(1 << 62)
 EXPONENT: Final = i64(16)
 
 
-def vector_of(body: Any, begin: Any, size: Any, table: Any, index: Any, width: Any) -> Any:
+def vector_of(body, begin, size, table, index, width):
     """Return where the elements of a vector of a table begin, NOWHERE if that is not right, and their number."""
-    field = NOWHERE
+    field = flat.NOWHERE
     vtable, nbytes = vtable_of(body, begin, size, table)
     if nbytes > 0:
-        field = field_at(body, begin, size, table, vtable, nbytes, index, REFERENCE)
+        field = field_at(body, begin, size, table, vtable, nbytes, index, flat.REFERENCE)
     return vector_at(body, begin, size, field, width, ANYWHERE)
 
 
-def encoding_of(body: Any, begin: Any, size: Any, table: Any) -> Any:
+def encoding_of(body, begin, size, table):
     """Return the number of a node's encoding, NOWHERE if the node is not right, or its statistics lie outside."""
-    found = NOWHERE
+    found = flat.NOWHERE
     vtable, nbytes = vtable_of(body, begin, size, table)
-    hints = NOWHERE
+    hints = flat.NOWHERE
     if nbytes > 0:
-        hints = field_at(body, begin, size, table, vtable, nbytes, FIELD4, REFERENCE)
+        hints = field_at(body, begin, size, table, vtable, nbytes, flat.FIELD4, flat.REFERENCE)
         if hints > 0:
             hints = followed(body, begin, size, hints)
     if hints >= 0:
-        field = field_at(body, begin, size, table, vtable, nbytes, FIELD0, SHORT)
+        field = field_at(body, begin, size, table, vtable, nbytes, flat.FIELD0, flat.SHORT)
         if field == 0:
             found = i64(0)
         elif field > 0:
@@ -111,7 +95,7 @@ def encoding_of(body: Any, begin: Any, size: Any, table: Any) -> Any:
     return found
 
 
-def place_buffers(body: Any, begin: Any, first: Any, count: Any, end: Any, base: Any, stored: Any) -> Any:
+def place_buffers(body, begin, first, count, end, base, stored):
     """Note address and bytes of the buffers of a body; return whether they lie in it and are as they are."""
     fits = True
     at = i64(0)
@@ -130,18 +114,7 @@ def place_buffers(body: Any, begin: Any, first: Any, count: Any, end: Any, base:
     return fits
 
 
-def read_nodes(
-    i: Any,
-    body: Any,
-    base: Any,
-    most: Any,
-    stored: Any,
-    stack: Any,
-    shapes: Any,
-    words: Any,
-    starts: Any,
-    heads: Any,
-) -> None:
+def read_nodes(i, body, base, most, stored, stack, shapes, words, starts, heads):
     """Write the nodes of a body in their order, and with which node and word each child of the root begins.
 
     Of each node, `shapes` has a word, and `words` address and bytes of the metadata and of each buffer. `stored` is
@@ -156,12 +129,12 @@ def read_nodes(
         return
     end = size - length
     begin = u64(end)
-    root = followed(body, begin, length, START)
+    root = followed(body, begin, length, flat.START)
     vtable, nbytes = vtable_of(body, begin, length, root)
     if nbytes == 0:
         return
-    reference = field_at(body, begin, length, root, vtable, nbytes, FIELD0, REFERENCE)
-    first, buffers = vector_of(body, begin, length, root, FIELD1, BUFFER)
+    reference = field_at(body, begin, length, root, vtable, nbytes, flat.FIELD0, flat.REFERENCE)
+    first, buffers = vector_of(body, begin, length, root, flat.FIELD1, BUFFER)
     if reference <= 0 or first < 0 or 2 * buffers > i64(len(stored)):
         return
     if not place_buffers(body, begin, first, buffers, end, base, stored):
@@ -173,9 +146,9 @@ def read_nodes(
     while reference > 0:
         table = followed(body, begin, length, reference)
         encoding = encoding_of(body, begin, length, table)
-        data, held = vector_of(body, begin, length, table, FIELD1, BYTE)
-        children, count = vector_of(body, begin, length, table, FIELD2, REFERENCE)
-        own, others = vector_of(body, begin, length, table, FIELD3, SHORT)
+        data, held = vector_of(body, begin, length, table, flat.FIELD1, flat.BYTE)
+        children, count = vector_of(body, begin, length, table, flat.FIELD2, flat.REFERENCE)
+        own, others = vector_of(body, begin, length, table, flat.FIELD3, flat.SHORT)
         if (
             min(encoding, data) < 0
             or min(children, own) < 0
@@ -220,12 +193,12 @@ def read_nodes(
     heads[u64(i)] = 1
 
 
-def varint_at(body: Any, at: Any, end: Any) -> Any:
+def varint_at(body, at, end):
     """Return a number of less than 63 bits, and where it ends: NOWHERE where it is cut off or has more."""
     value = u64(0)
     shift = u64(0)
     place = at
-    after = NOWHERE
+    after = flat.NOWHERE
     while place < end and shift < 63 and after < 0:
         byte = u64(body[u64(place)])
         place += 1
@@ -236,10 +209,10 @@ def varint_at(body: Any, at: Any, end: Any) -> Any:
     return i64(value), after
 
 
-def fixed_at(body: Any, at: Any, end: Any, wire: Any) -> Any:
+def fixed_at(body, at, end, wire):
     """Return a number of four or eight bytes, and where it ends: NOWHERE where it is cut off, or turns negative."""
     value = i64(0)
-    after = NOWHERE
+    after = flat.NOWHERE
     if wire == FIXED32:
         if end - at >= 4:
             value = i64(word_at(body, u64(at)))
@@ -251,7 +224,7 @@ def fixed_at(body: Any, at: Any, end: Any, wire: Any) -> Any:
     return value, after
 
 
-def field_in(body: Any, at: Any, end: Any, wanted: Any) -> Any:
+def field_in(body, at, end, wanted):
     """Return wire, value, place and number of a field of a message: that of a number, or for 0 the last of all.
 
     The wire is ABSENT where there is none, BROKEN where something is wrong; of bytes, the value is how many.
@@ -271,7 +244,7 @@ def field_in(body: Any, at: Any, end: Any, wanted: Any) -> Any:
             each, after = varint_at(body, after, end)
         elif wire == BYTES:
             each, start = varint_at(body, after, end)
-            after = NOWHERE
+            after = flat.NOWHERE
             if start >= 0 and each <= end - start:
                 after = start + each
         elif wire == FIXED64 or wire == FIXED32:  # noqa: PLR1714, SIM109  the dialect has no `in`
@@ -291,7 +264,7 @@ def field_in(body: Any, at: Any, end: Any, wanted: Any) -> Any:
     return found, value, place, number
 
 
-def element_in(body: Any, at: Any, end: Any, wanted: Any, count: Any) -> Any:
+def element_in(body, at, end, wanted, count):
     """Return one of so many packed numbers, and whether there are as many."""
     value = i64(0)
     seen = i64(0)
@@ -303,7 +276,7 @@ def element_in(body: Any, at: Any, end: Any, wanted: Any, count: Any) -> Any:
     return value, at == end and seen == count
 
 
-def computed(operation: Any, left: Any, right: Any) -> Any:
+def computed(operation, left, right):
     """Return the result of an operation on two numbers, and whether it is one that a word can hold."""
     value = i64(0)
     fits = left > -MOST and left < MOST and right > -MOST and right < MOST
@@ -334,7 +307,7 @@ def computed(operation: Any, left: Any, right: Any) -> Any:
     return value, fits
 
 
-def holds(operation: Any, left: Any, right: Any) -> Any:
+def holds(operation, left, right):
     """Return whether a comparison has the outcome that the program was made for."""
     return (
         (operation == EQUAL and left == right)
@@ -344,9 +317,7 @@ def holds(operation: Any, left: Any, right: Any) -> Any:
     )
 
 
-def evaluate(
-    i: Any, body: Any, base: Any, links: Any, code: Any, stage: Any, tops: Any, registers: Any
-) -> None:
+def evaluate(i, body, base, links, code, stage, tops, registers):
     """Compute the registers of a stage of one column, and how much memory the stage needs."""
     first = links[u64(i * LINK)]
     own = links[u64(i * LINK + 2)]

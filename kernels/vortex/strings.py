@@ -7,7 +7,7 @@ only, and each row must fill its own exactly: else ``faults`` says so.
 
 from __future__ import annotations
 
-from typing import Any, Final
+from typing import Final
 
 from bowstring.kernels.types import i64, u8, u64
 from bowstring.kernels.validity import bit_is_set
@@ -23,7 +23,7 @@ MOST: Final = u64(2**31 - 1)
 INSIDE: Final = 12
 
 
-def places_of(row: Any, code_offsets: Any, held: Any, offsets: Any, room: Any) -> Any:
+def places_of(row, code_offsets, held, offsets, room):
     """Return whether the codes of a row and the place for its bytes lie within bounds, and where they are."""
     at = code_offsets[u64(row)]
     stop = code_offsets[u64(row + 1)]
@@ -32,7 +32,7 @@ def places_of(row: Any, code_offsets: Any, held: Any, offsets: Any, room: Any) -
     return 0 <= at <= stop <= held and 0 <= to <= end <= room, at, stop, to, end
 
 
-def rows_of(i: Any, step: Any, code_offsets: Any, offsets: Any, room: Any) -> Any:
+def rows_of(i, step, code_offsets, offsets, room):
     """Return the rows of an item, and where the place for all of their bytes ends."""
     rows = min(i64(len(offsets)), i64(len(code_offsets))) - 1
     last = min((i + 1) * step, rows)
@@ -42,7 +42,7 @@ def rows_of(i: Any, step: Any, code_offsets: Any, offsets: Any, room: Any) -> An
     return i * step, last, end
 
 
-def add_lengths(i: Any, lengths: Any, offsets: Any) -> None:
+def add_lengths(i, lengths, offsets):
     """Write where values begin, and where the last ends; a length of 2 GiB or more counts as 2 GiB."""
     total = u64(0)
     offsets[u64(i)] = 0
@@ -51,7 +51,7 @@ def add_lengths(i: Any, lengths: Any, offsets: Any) -> None:
         offsets[u64(row + 1)] = i64(total)
 
 
-def fill_symbol(i: Any, symbols: Any, lengths: Any, words: Any, sizes: Any) -> None:
+def fill_symbol(i, symbols, lengths, words, sizes):
     """Write a symbol of FSST as a word, and its length: 0 for what is no symbol."""
     size = u64(0)
     word = u64(0)
@@ -64,17 +64,7 @@ def fill_symbol(i: Any, symbols: Any, lengths: Any, words: Any, sizes: Any) -> N
     sizes[u64(i)] = u8(size & 0xFF)
 
 
-def decode_fsst(
-    i: Any,
-    codes: Any,
-    code_offsets: Any,
-    symbols: Any,
-    lengths: Any,
-    offsets: Any,
-    step: Any,
-    out: Any,
-    faults: Any,
-) -> None:
+def decode_fsst(i, codes, code_offsets, symbols, lengths, offsets, step, out, faults):
     """Write the text of rows: codes stand for symbols of 1 to 8 bytes; 255 says that the next byte is as it is.
 
     There are 256 symbols; the length of those that are none is 0.
@@ -115,17 +105,7 @@ def decode_fsst(
         row += 1
 
 
-def decode_onpair(
-    i: Any,
-    codes: Any,
-    code_offsets: Any,
-    tokens: Any,
-    token_offsets: Any,
-    offsets: Any,
-    step: Any,
-    out: Any,
-    faults: Any,
-) -> None:
+def decode_onpair(i, codes, code_offsets, tokens, token_offsets, offsets, step, out, faults):
     """Write the text of rows: codes stand for tokens of a dictionary of any length."""
     row, row_end, limit = rows_of(i, step, code_offsets, offsets, i64(len(out)))
     held = i64(len(tokens))
@@ -161,7 +141,7 @@ def decode_onpair(
         row += 1
 
 
-def lowest_bytes(count: Any) -> Any:
+def lowest_bytes(count):
     """Return a word of which so many of its lowest bytes have all bits set: none below 1, all from 8 on."""
     mask = u64(0)
     if count >= 8:
@@ -171,7 +151,7 @@ def lowest_bytes(count: Any) -> Any:
     return mask
 
 
-def view_of(data: Any, start: Any, size: Any, buffer: Any) -> Any:
+def view_of(data, start, size, buffer):
     """Return the two words of the view of a value, which lies within the data."""
     low = u64(0)
     high = u64(0)
@@ -189,9 +169,7 @@ def view_of(data: Any, start: Any, size: Any, buffer: Any) -> Any:
     return low, high
 
 
-def make_views(
-    i: Any, offsets: Any, data: Any, buffer: Any, validity: Any, first: Any, out: Any, faults: Any
-) -> None:
+def make_views(i, offsets, data, buffer, validity, first, out, faults):
     """Write the view of a value: two words, with up to twelve bytes of it, or four and where it lies."""
     start = i64(offsets[u64(i)])
     stop = i64(offsets[u64(i + 1)])
@@ -206,7 +184,7 @@ def make_views(
     out[u64(2 * i + 1)] = high
 
 
-def make_views_of_prefixed(i: Any, data: Any, validity: Any, rows: Any, out: Any, faults: Any) -> None:
+def make_views_of_prefixed(i, data, validity, rows, out, faults):
     """Write the views of values that each have their length as ``u32`` before them, and none where a row is null.
 
     Only a length says where the next one is, so one item does all rows.

@@ -9,7 +9,7 @@ neighbouring threads of a GPU touch neighbouring memory.
 
 from __future__ import annotations
 
-from typing import Any, Final
+from typing import Final
 
 from bowstring.kernels.types import f32, f64, i64, u64
 
@@ -24,17 +24,17 @@ PAIRS = u64(0x100000001)
 HALF = u64(32)
 
 
-def row_of(row: Any, log: Any) -> Any:
+def row_of(row, log):
     """Return at which word of its chunk a row begins: groups of eight rows come in the order 0 4 2 6 1 5 3 7."""
     return u64(((row & 7) << (log + 1)) + (reversed_bits(row >> 3) << log >> 2))
 
 
-def reversed_bits(group: Any) -> Any:
+def reversed_bits(group):
     """Return three bits in the other order, which is that of the groups of eight rows."""
     return (group & 1) << 2 | (group & 2) | group >> 2
 
 
-def chunk_at(chunk: Any, starts: Any, width: Any) -> Any:
+def chunk_at(chunk, starts, width):
     """Return the first word of a chunk, and its width."""
     start = chunk * width * ROW
     found = width
@@ -47,13 +47,13 @@ def chunk_at(chunk: Any, starts: Any, width: Any) -> Any:
     return start, found
 
 
-def lies_within(start: Any, width: Any, bits: Any, held: Any, target: Any, room: Any) -> Any:
+def lies_within(start, width, bits, held, target, room):
     """Return whether the words of a chunk, and the place for its elements, lie in their arrays."""
     fits = 0 <= width <= bits and 0 <= start <= held and width * ROW <= held - start
     return fits and target + bits * ROW <= room
 
 
-def unpacked(packed: Any, word: Any, shift: Any, width: Any, bits: Any, ones: Any, mask: Any) -> Any:
+def unpacked(packed, word, shift, width, bits, ones, mask):
     """Return the elements of one word of a row that begins at bit `shift` of the word `word`."""
     value = u64(0)
     if width > 0:
@@ -66,7 +66,7 @@ def unpacked(packed: Any, word: Any, shift: Any, width: Any, bits: Any, ones: An
     return value
 
 
-def finished(value: Any, ones: Any, top: Any, zigzag: Any, reference: Any) -> Any:
+def finished(value, ones, top, zigzag, reference):
     """Return the elements of a word without zigzag, and with the reference added to each, which wraps."""
     high = ones << top
     low = ~high
@@ -76,7 +76,7 @@ def finished(value: Any, ones: Any, top: Any, zigzag: Any, reference: Any) -> An
     return ((value & low) + (reference & low)) ^ ((value ^ reference) & high)
 
 
-def mask_of(width: Any, ones: Any) -> Any:
+def mask_of(width, ones):
     """Return a word with the lowest `width` bits of each element set."""
     mask = u64(0)
     if width > 0:
@@ -84,7 +84,7 @@ def mask_of(width: Any, ones: Any) -> Any:
     return mask
 
 
-def reference_of(chunk: Any, references: Any, ones: Any) -> Any:
+def reference_of(chunk, references, ones):
     """Return the reference of a chunk, once for each element of a word."""
     reference = u64(0)
     count = i64(len(references))
@@ -93,19 +93,7 @@ def reference_of(chunk: Any, references: Any, ones: Any) -> Any:
     return reference
 
 
-def unpack_words(
-    i: Any,
-    packed: Any,
-    starts: Any,
-    references: Any,
-    width: Any,
-    log: Any,
-    ones: Any,
-    zigzag: Any,
-    parts: Any,
-    out: Any,
-    faults: Any,
-) -> None:
+def unpack_words(i, packed, starts, references, width, log, ones, zigzag, parts, out, faults):
     """Write the elements of chunks as integers."""
     chunk = i >> parts
     bits = 1 << log
@@ -133,9 +121,7 @@ def unpack_words(
             out[at] = finished(value, ones, u64(bits - 1), zigzag, reference)
 
 
-def unpack_chunk(
-    packed: Any, start: Any, width: Any, log: Any, ones: Any, mask: Any, target: Any, out: Any
-) -> None:
+def unpack_chunk(packed, start, width, log, ones, mask, target, out):
     """Write the packed elements of a chunk, in loops over the sixteen words of a row, which have no branch."""
     bits = 1 << log
     for row in range(bits):
@@ -158,18 +144,7 @@ def unpack_chunk(
                 out[at + u64(k)] = low | ((packed[word + 16 + u64(k)] << up) & upper)
 
 
-def unpack_doubles(
-    i: Any,
-    packed: Any,
-    references: Any,
-    width: Any,
-    zigzag: Any,
-    scale: Any,
-    inverse: Any,
-    parts: Any,
-    out: Any,
-    faults: Any,
-) -> None:
+def unpack_doubles(i, packed, references, width, zigzag, scale, inverse, parts, out, faults):
     """Write elements of 64 bits as ``integer * scale * inverse``, rounded after each product."""
     chunk = i >> parts
     start = chunk * width * ROW
@@ -190,18 +165,7 @@ def unpack_doubles(
             out[at + u64(k)] = f64(i64(value)) * scale * inverse
 
 
-def unpack_singles(
-    i: Any,
-    packed: Any,
-    references: Any,
-    width: Any,
-    zigzag: Any,
-    scale: Any,
-    inverse: Any,
-    parts: Any,
-    out: Any,
-    faults: Any,
-) -> None:
+def unpack_singles(i, packed, references, width, zigzag, scale, inverse, parts, out, faults):
     """Write elements of 32 bits as ``integer * scale * inverse``, rounded after each product."""
     chunk = i >> parts
     start = chunk * width * ROW

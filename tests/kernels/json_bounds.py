@@ -11,8 +11,8 @@ import numpy as np
 from bowstring.kernels.json import order as ordering
 from bowstring.kernels.json import read as reading
 from bowstring.kernels.json import write as writing
-from bowstring.kernels.json.format import NODE
-from bowstring.kernels.json.names import NAME, PLAN, STATE
+from bowstring.kernels.json.keys import NAME, PLAN, STATE
+from bowstring.kernels.json.tree import NODE
 from bowstring.kernels.types import i64, u64
 from bowstring.kernels.variant import read_objects
 

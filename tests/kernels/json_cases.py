@@ -11,8 +11,8 @@ import numpy as np
 from bowstring.kernels.json import order as ordering
 from bowstring.kernels.json import read as reading
 from bowstring.kernels.json import write as writing
-from bowstring.kernels.json.format import NODE, NOTHING
-from bowstring.kernels.json.names import NAME, PLAN, SPARE, STATE
+from bowstring.kernels.json.keys import NAME, PLAN, SPARE, STATE
+from bowstring.kernels.json.tree import NODE, NOTHING
 from bowstring.kernels.launch import launch
 from bowstring.kernels.signature import Kernel
 from bowstring.kernels.variant import read_objects

@@ -9,11 +9,13 @@ import numpy as np
 import pytest
 
 from bowstring.errors import MissingDependency, UsageError
-from bowstring.kernels import cubin
+from bowstring.kernels import cubin, words
 from bowstring.kernels.checker import check, typed
 from bowstring.kernels.launch import launch
 from bowstring.kernels.signature import fingerprint, match, parse, signatures_of
 from bowstring.kernels.types import f64, i64, u8, u64
+from bowstring.kernels.variant import encoding
+from bowstring.kernels.vortex import gather
 
 ZERO = i64(0)
 ONE = i64(1)
@@ -147,6 +149,14 @@ def calls_a_method(i: Any, a: Any, out: Any) -> None:
     out[i] = a.sum()
 
 
+def names_what_a_module_lacks(i: Any, a: Any, out: Any) -> None:
+    out[i] = words.NO_SUCH_WORD  # type: ignore[attr-defined]
+
+
+def calls_what_a_module_lacks(i: Any, a: Any, out: Any) -> None:
+    out[i] = words.sum(a[i])  # type: ignore[attr-defined]
+
+
 def calls_itself(i: Any, a: Any, out: Any) -> None:
     calls_itself(i, a, out)
 
@@ -237,7 +247,9 @@ REFUSED = {
     assigned_in_a_loop: "not assigned on every way",
     loops_over_unsigned: "i64 is needed",
     calls_outside: "a call of abs",
-    calls_a_method: "do not have",
+    calls_a_method: "a call of a.sum",
+    names_what_a_module_lacks: "no typed constant",
+    calls_what_a_module_lacks: "a call of words.sum",
     calls_itself: "calls itself",
     calls_with_mixed_signs: "i64 and u64",
     returns_on_one_way: "on every way",
@@ -339,6 +351,12 @@ def literals(i: Any, signed: Any, unsigned: Any, small: Any, floats: Any, out: A
     out[i] += total % 1000 + i64(wide & 1 << 3) + i64(u64(3)) + i
 
 
+def names_of_modules(i: Any, signed: Any, unsigned: Any, small: Any, floats: Any, out: Any) -> None:
+    """Use constants, literals, tables and functions of other modules by these."""
+    word = (unsigned[i] & words.EACH) + (u64(encoding.SIZES[u64(small[i])]) << gather.CODE)
+    out[i] = words.leading_zeros(word) * signed[i] + gather.CODE
+
+
 def computes(i: Any, a: Any, b: Any, out: Any) -> None:
     """Multiply and add, which fused would round once."""
     out[i] = a[i] * b[i] + a[i] / b[i] - b[i]
@@ -348,6 +366,7 @@ SIGNATURES = {
     computes: ("f64[], f64[], f64[]!", "f32[], f32[], f32[]!"),
     all_that_is_allowed: ("i64[], u64[], u8[], f64[], i64[]!",),
     literals: ("i64[], u64[], u8[], f64[], i64[]!",),
+    names_of_modules: ("i64[], u64[], u8[], f64[], i64[]!",),
 }
 
 
@@ -377,7 +396,7 @@ def test_gpus_do_not_fuse() -> None:
         assert not re.search(r"\bfma|\bmad\.rn|\.approx|\.ftz", text)
 
 
-@pytest.mark.parametrize("kernel", [all_that_is_allowed, literals])
+@pytest.mark.parametrize("kernel", [all_that_is_allowed, literals, names_of_modules])
 def test_what_is_allowed_agrees(kernel: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     """Every construct that the checker lets pass does the same compiled and interpreted."""
     pytest.importorskip("numba")
@@ -415,3 +434,13 @@ def test_named_literals_are_part_of_the_fingerprint(monkeypatch: pytest.MonkeyPa
     before = fingerprint(plus_one)
     monkeypatch.setitem(globals(), "PLAIN", 2)
     assert fingerprint(plus_one) != before
+
+
+def test_names_of_other_modules_are_part_of_the_fingerprint(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Code that was compiled with another constant of another module, or another function of it, is never met."""
+    before = fingerprint(names_of_modules)
+    with monkeypatch.context() as patch:
+        patch.setattr(gather, "CODE", 7)
+        assert fingerprint(names_of_modules) != before
+    monkeypatch.setattr(words, "leading_zeros", words.negated)
+    assert fingerprint(names_of_modules) != before

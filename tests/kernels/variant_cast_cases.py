@@ -12,9 +12,9 @@ from bowstring.kernels.signature import Kernel
 from bowstring.kernels.variant import bytes as of_bytes
 from bowstring.kernels.variant import decimals, nested, numbers
 from bowstring.kernels.variant.spark import decimals as spark_decimals
-from bowstring.kernels.variant.spark import format as spark_strings
 from bowstring.kernels.variant.spark import numbers as spark_numbers
 from bowstring.kernels.variant.spark import parse as spark_texts
+from bowstring.kernels.variant.spark import strings as spark_strings
 from bowstring.kernels.variant.spark import times as spark_times
 from tests.kernels.variant_cases import (
     DICTIONARIES,

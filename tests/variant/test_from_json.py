@@ -15,8 +15,8 @@ from hypothesis import strategies as st
 
 from bowstring.columnar.batch import Batch, Column
 from bowstring.errors import InvalidBody, LimitExceeded, UsageError
-from bowstring.kernels.json import format as status
-from bowstring.kernels.json.names import hash_of
+from bowstring.kernels.json import tree as status
+from bowstring.kernels.json.keys import hash_of
 from bowstring.limits import DEFAULT_LIMITS
 from bowstring.testing import fake_device
 from bowstring.variant import column as columns

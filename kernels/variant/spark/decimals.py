@@ -1,4 +1,3 @@
-# ruff: noqa: PLR1714, SIM109  a kernel has no "in"
 """Variant's values as Spark's ``try_variant_get`` casts them to decimals: half a unit is rounded away from zero.
 
 Work item: one row. Floats become the decimal of fewest digits that stands for them, as when they are written.
@@ -6,37 +5,12 @@ Work item: one row. Floats become the decimal of fewest digits that stands for t
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 
 from bowstring.kernels.floats import FINITE, parts_of_float, widened
 from bowstring.kernels.types import i64, u8, u64
+from bowstring.kernels.variant import encoding
 from bowstring.kernels.variant.decimals import raw_number
-from bowstring.kernels.variant.format import (
-    BASIC,
-    DECIMAL4,
-    DECIMAL16,
-    FALSE,
-    INT64,
-    KIND_BINARY,
-    KIND_DATE,
-    KIND_DOUBLE,
-    KIND_FLOAT,
-    KIND_STRING,
-    KIND_UUID,
-    MALFORMED,
-    MICROS,
-    MICROS_NTZ,
-    OK,
-    OVERFLOW,
-    PRIMITIVE,
-    SHORT,
-    SIZES,
-    TYPE_MISMATCH,
-    UNSUPPORTED,
-    VARIANT_NULL,
-)
 from bowstring.kernels.variant.numbers import fixed
 from bowstring.kernels.variant.spark.numbers import IS_TEXT, magnitude
 from bowstring.kernels.variant.spark.parse import ONLY_LOW, sign_at, text_at, trimmed
@@ -60,17 +34,17 @@ ZEROS.flags.writeable = False
 SCRIPTS = i64(len(ZEROS))
 
 
-def moved(high: Any, low: Any, steps: Any) -> Any:
+def moved(high, low, steps):
     """Return a status, and a number of two words times ``10 ** steps``, rounded half up."""
-    status = OK
+    status = encoding.OK
     upper = high
     lower = low
     last = u64(0)
     for _ in range(min(steps, MOST_STEPS)):
-        if status == OK and upper | lower != 0:
+        if status == encoding.OK and upper | lower != 0:
             upper, lower, fits = times_ten(upper, lower)
             if not fits:
-                status = OVERFLOW
+                status = encoding.OVERFLOW
     for _ in range(min(-steps, MOST_STEPS)):
         upper, lower, last = by_ten(upper, lower)
     if last >= 5:
@@ -80,10 +54,10 @@ def moved(high: Any, low: Any, steps: Any) -> Any:
     return status, upper, lower
 
 
-def real_as_decimal(bits: Any, scale: Any) -> Any:
+def real_as_decimal(bits, scale):
     """Return a status, whether a double is negative, and its magnitude at a scale in two words."""
     negative, _mantissa, _exponent, kind = parts_of_float(bits, False)
-    status = OVERFLOW
+    status = encoding.OVERFLOW
     high = u64(0)
     low = u64(0)
     if kind == FINITE:
@@ -92,61 +66,56 @@ def real_as_decimal(bits: Any, scale: Any) -> Any:
     return status, negative, high, low
 
 
-def spark_decimal(data: Any, at: Any, scale: Any) -> Any:
+def spark_decimal(data, at, scale):
     """Return a status, whether the value at `at` is negative as a decimal, and its magnitude in two words."""
-    status = TYPE_MISMATCH
+    status = encoding.TYPE_MISMATCH
     negative = False
     high = u64(0)
     low = u64(0)
     header = u64(data[at])
-    basic = header & BASIC
+    basic = header & encoding.BASIC
     kind = header >> 2
-    if basic == SHORT or (basic == PRIMITIVE and kind == KIND_STRING):
+    if basic == encoding.SHORT or (basic == encoding.PRIMITIVE and kind == encoding.KIND_STRING):
         status = IS_TEXT
-    elif basic == PRIMITIVE:
+    elif basic == encoding.PRIMITIVE:
         if kind == 0:
-            status = VARIANT_NULL
-        elif kind <= FALSE:
+            status = encoding.VARIANT_NULL
+        elif kind <= encoding.FALSE:
             status, high, low = moved(u64(0), 2 - kind, i64(scale))
-        elif kind <= INT64 or (kind >= DECIMAL4 and kind <= DECIMAL16):
+        elif kind <= encoding.INT64 or (kind >= encoding.DECIMAL4 and kind <= encoding.DECIMAL16):
             status, negative, high, low, found = raw_number(data, at)
-            if status == OK:
+            if status == encoding.OK:
                 status, high, low = moved(high, low, i64(scale) - i64(found))
-        elif kind == MICROS:
+        elif kind == encoding.MICROS:
             status, number = fixed(data, at, i64(8))
-            if status == OK:
+            if status == encoding.OK:
                 negative = number < 0
                 status, high, low = moved(u64(0), magnitude(number), i64(scale) - DIGITS_OF_MICROS)
-        elif kind == KIND_DOUBLE or kind == KIND_FLOAT:
-            status, number = fixed(data, at, i64(SIZES[kind]))
-            if status == OK:
+        elif kind == encoding.KIND_DOUBLE or kind == encoding.KIND_FLOAT:
+            status, number = fixed(data, at, i64(encoding.SIZES[kind]))
+            if status == encoding.OK:
                 bits = u64(number)
-                if kind == KIND_FLOAT:
+                if kind == encoding.KIND_FLOAT:
                     bits = widened(bits & (2**32 - 1))
                 status, negative, high, low = real_as_decimal(bits, scale)
-        elif kind != KIND_DATE and kind != MICROS_NTZ and kind != KIND_BINARY and kind != KIND_UUID:
-            status = UNSUPPORTED
+        elif (
+            kind != encoding.KIND_DATE
+            and kind != encoding.MICROS_NTZ
+            and kind != encoding.KIND_BINARY
+            and kind != encoding.KIND_UUID
+        ):
+            status = encoding.UNSUPPORTED
     return status, negative, high, low
 
 
-def write_decimal(
-    i: Any,
-    status: Any,
-    negative: Any,
-    high: Any,
-    low: Any,
-    bound_high: Any,
-    bound_low: Any,
-    statuses: Any,
-    out: Any,
-) -> None:
+def write_decimal(i, status, negative, high, low, bound_high, bound_low, statuses, out):
     """Write a decimal that is below its bound, the lower word first, and 0 for what is none."""
     state = status
     upper = high
     lower = low
-    if state == OK and not below(high, low, bound_high, bound_low):
-        state = OVERFLOW
-    if state != OK:
+    if state == encoding.OK and not below(high, low, bound_high, bound_low):
+        state = encoding.OVERFLOW
+    if state != encoding.OK:
         upper = u64(0)
         lower = u64(0)
     elif negative:
@@ -156,29 +125,20 @@ def write_decimal(
     out[(i << 1) + 1] = upper
 
 
-def spark_decimals(
-    i: Any,
-    data: Any,
-    places: Any,
-    scale: Any,
-    bound_high: Any,
-    bound_low: Any,
-    statuses: Any,
-    out: Any,
-) -> None:
+def spark_decimals(i, data, places, scale, bound_high, bound_low, statuses, out):
     """Write what the value of a row becomes; rows of a status other than ``OK`` become 0."""
     status = u8(statuses[i])
     negative = False
     high = u64(0)
     low = u64(0)
-    if status == OK:
-        status = MALFORMED
+    if status == encoding.OK:
+        status = encoding.MALFORMED
         if u64(places[i]) < u64(len(data)):
             status, negative, high, low = spark_decimal(data, u64(places[i]), scale)
     write_decimal(i, status, negative, high, low, bound_high, bound_low, statuses, out)
 
 
-def digit_at(data: Any, at: Any, stop: Any) -> Any:
+def digit_at(data, at, stop):
     """Return the digit at `at`, ten where there is none, and the bytes that it takes."""
     byte = u64(data[at])
     digit = u64(10)
@@ -199,31 +159,31 @@ def digit_at(data: Any, at: Any, stop: Any) -> Any:
     return digit, size
 
 
-def decimal_exponent(data: Any, start: Any, stop: Any) -> Any:
+def decimal_exponent(data, start, stop):
     """Return a status, and the exponent that goes from `start` to the end."""
     negative, at = sign_at(data, start, stop)
-    status = TYPE_MISMATCH
+    status = encoding.TYPE_MISMATCH
     total = i64(0)
     digits = i64(0)
     if at < stop:
-        status = OK
+        status = encoding.OK
     while at < stop:
         digit, size = digit_at(data, at, stop)
         if digit >= 10:
-            status = TYPE_MISMATCH
+            status = encoding.TYPE_MISMATCH
         else:
             total = min(total * 10 + i64(digit), FARTHEST)
             if total > 0:
                 digits += 1
         at += size
     if digits > LONGEST_EXPONENT:
-        status = TYPE_MISMATCH
+        status = encoding.TYPE_MISMATCH
     if negative:
         total = -total
     return status, total
 
 
-def decimal_of_text(data: Any, start: Any, stop: Any, scale: Any) -> Any:
+def decimal_of_text(data, start, stop, scale):
     """Return a status, whether text is negative as a decimal, and its magnitude at a scale in two words."""
     negative, at = sign_at(data, start, stop)
     begin = at
@@ -244,29 +204,29 @@ def decimal_of_text(data: Any, start: Any, stop: Any, scale: Any) -> Any:
         if going:
             at += size
     end = at
-    status = OK
+    status = encoding.OK
     exponent = i64(0)
     if digits == 0:
-        status = TYPE_MISMATCH
+        status = encoding.TYPE_MISMATCH
     elif at < stop:
-        status = TYPE_MISMATCH
+        status = encoding.TYPE_MISMATCH
         if u64(data[at]) | 0x20 == ord("e"):
             status, exponent = decimal_exponent(data, at + 1, stop)
     # Java's scales are of 32 bits.
     if fraction - exponent > MOST_EXPONENT or fraction - exponent < -MOST_EXPONENT - 1:
-        status = TYPE_MISMATCH
+        status = encoding.TYPE_MISMATCH
     kept = digits - fraction + exponent + i64(scale)
     high = u64(0)
     low = u64(0)
     count = i64(0)
     at = begin
-    while status == OK and at < end:
+    while status == encoding.OK and at < end:
         digit, size = digit_at(data, at, end)
         if digit < 10:
             if count < kept:
                 high, low, fits = times_ten(high, low)
                 if not fits:
-                    status = OVERFLOW
+                    status = encoding.OVERFLOW
                 low += digit
                 if low < digit:
                     high += 1
@@ -276,21 +236,12 @@ def decimal_of_text(data: Any, start: Any, stop: Any, scale: Any) -> Any:
                     high += 1
             count += 1
         at += size
-    if status == OK and kept > digits:
+    if status == encoding.OK and kept > digits:
         status, high, low = moved(high, low, kept - digits)
     return status, negative, high, low
 
 
-def spark_text_decimals(
-    i: Any,
-    data: Any,
-    places: Any,
-    scale: Any,
-    bound_high: Any,
-    bound_low: Any,
-    statuses: Any,
-    out: Any,
-) -> None:
+def spark_text_decimals(i, data, places, scale, bound_high, bound_low, statuses, out):
     """Write the decimal that the text of a row is."""
     if statuses[i] == IS_TEXT:
         start, stop = text_at(data, u64(places[i]))

@@ -1,4 +1,3 @@
-# ruff: noqa: PLR1714, SIM109  a kernel has no "in"
 """Variant's values as Spark's ``try_variant_get`` casts them to numbers and times, all but text.
 
 Work item: one row. A value that is text keeps its row for the kernels of `kernels.variant.spark.parse`. Whole
@@ -7,57 +6,13 @@ numbers and decimals are cut, not rounded, to integers; seconds become microseco
 
 from __future__ import annotations
 
-from typing import Any, Final
+from typing import Final
 
-from bowstring.kernels.floats import (
-    FINITE,
-    NOT_A_NUMBER,
-    SINGLE_NAN,
-    decimal_ratio,
-    float_of_decimal,
-    packed_float,
-    parts_of_float,
-    scaled_float,
-    widened,
-)
+from bowstring.kernels import floats
 from bowstring.kernels.types import i64, u8, u64
+from bowstring.kernels.variant import encoding, numbers
 from bowstring.kernels.variant.decimals import raw_number
-from bowstring.kernels.variant.format import (
-    BASIC,
-    DAY,
-    DECIMAL4,
-    DECIMAL16,
-    FALSE,
-    INT64,
-    KIND_BINARY,
-    KIND_DATE,
-    KIND_DOUBLE,
-    KIND_FLOAT,
-    KIND_STRING,
-    KIND_UUID,
-    MALFORMED,
-    MICROS,
-    MICROS_NTZ,
-    OK,
-    OVERFLOW,
-    PRIMITIVE,
-    SHORT,
-    SIZES,
-    TYPE_MISMATCH,
-    UNSUPPORTED,
-    VARIANT_NULL,
-)
-from bowstring.kernels.variant.numbers import (
-    BOOLEAN,
-    DATE,
-    DOUBLE,
-    FLOAT,
-    INTEGER,
-    TIMESTAMP,
-    TIMESTAMP_NTZ,
-    fixed,
-    with_sign,
-)
+from bowstring.kernels.variant.numbers import fixed, with_sign
 from bowstring.kernels.words import by_ten, times_ten
 
 IS_TEXT: Final = u8(255)
@@ -66,19 +21,19 @@ IS_TEXT: Final = u8(255)
 BEYOND = i64(1024)
 
 
-def cut_float(negative: Any, mantissa: Any, exponent: Any, kind: Any) -> Any:
+def cut_float(negative, mantissa, exponent, kind):
     """Return a status, and a float without its fraction as Java does: 2 ** 63 is the largest number below it."""
-    status = OK
+    status = encoding.OK
     whole = u64(0)
-    if kind != FINITE:
-        status = OVERFLOW
+    if kind != floats.FINITE:
+        status = encoding.OVERFLOW
     elif exponent < -i64(63):
         whole = u64(0)
     elif exponent <= 0:
         whole = mantissa >> u64(-exponent)
     elif exponent > 63 or (mantissa << u64(exponent)) >> u64(exponent) != mantissa:
         if mantissa != 0:
-            status = OVERFLOW
+            status = encoding.OVERFLOW
     else:
         whole = mantissa << u64(exponent)
     found = i64(whole)
@@ -86,13 +41,13 @@ def cut_float(negative: Any, mantissa: Any, exponent: Any, kind: Any) -> Any:
         found = i64(~whole + 1)
     if whole >= (1 << 63):
         if whole > (1 << 63):
-            status = OVERFLOW
+            status = encoding.OVERFLOW
         elif not negative:
             found = i64(2**63 - 1)
     return status, found
 
 
-def cut_decimal(negative: Any, high: Any, low: Any, scale: Any) -> Any:
+def cut_decimal(negative, high, low, scale):
     """Return a status, and a decimal without its fraction."""
     upper = high
     lower = low
@@ -101,7 +56,7 @@ def cut_decimal(negative: Any, high: Any, low: Any, scale: Any) -> Any:
     return with_sign(negative, upper, lower)
 
 
-def magnitude(number: Any) -> Any:
+def magnitude(number):
     """Return a signed number without its sign."""
     found = u64(number)
     if number < 0:
@@ -109,168 +64,166 @@ def magnitude(number: Any) -> Any:
     return found
 
 
-def micros_as_double(micros: Any) -> Any:
+def micros_as_double(micros):
     """Return the bits of the double that microseconds are in seconds: rounded as a double first, as Spark does."""
-    first = packed_float(micros < 0, magnitude(micros), i64(0), u64(0), False)
-    negative, mantissa, exponent, _kind = parts_of_float(first, False)
-    ratio, power, sticky = decimal_ratio(u64(0), mantissa, u64(6))
-    return packed_float(negative, ratio, power + exponent, sticky, False)
+    first = floats.packed_float(micros < 0, magnitude(micros), i64(0), u64(0), False)
+    negative, mantissa, exponent, _kind = floats.parts_of_float(first, False)
+    ratio, power, sticky = floats.decimal_ratio(u64(0), mantissa, u64(6))
+    return floats.packed_float(negative, ratio, power + exponent, sticky, False)
 
 
-def other_float(bits: Any, single: Any) -> Any:
+def other_float(bits, single):
     """Return the bits of a double as those of a float, if `single`."""
     found = bits
     if single:
-        negative, mantissa, exponent, kind = parts_of_float(bits, False)
-        if kind == FINITE:
-            found = packed_float(negative, mantissa, exponent, u64(0), True)
+        negative, mantissa, exponent, kind = floats.parts_of_float(bits, False)
+        if kind == floats.FINITE:
+            found = floats.packed_float(negative, mantissa, exponent, u64(0), True)
         else:
-            found = SINGLE_NAN
-            if kind != NOT_A_NUMBER:
+            found = floats.SINGLE_NAN
+            if kind != floats.NOT_A_NUMBER:
                 # Too large for any float: infinite.
-                found = packed_float(negative, u64(1), BEYOND, u64(0), True)
+                found = floats.packed_float(negative, u64(1), BEYOND, u64(0), True)
     return found
 
 
-def from_exact(data: Any, at: Any, kind: Any, family: Any, wide: Any) -> Any:
+def from_exact(data, at, kind, family, wide):
     """Return a status, and what an exact number or a boolean becomes."""
-    status = OK
+    status = encoding.OK
     found = i64(0)
     negative = False
     high = u64(0)
     low = u64(0)
     scale = u64(0)
-    if kind <= FALSE:
+    if kind <= encoding.FALSE:
         low = 2 - kind
-        if family > DOUBLE:
-            status = TYPE_MISMATCH
-    elif family == DATE or family == TIMESTAMP_NTZ:
-        status = TYPE_MISMATCH
+        if family > numbers.DOUBLE:
+            status = encoding.TYPE_MISMATCH
+    elif family == numbers.DATE or family == numbers.TIMESTAMP_NTZ:
+        status = encoding.TYPE_MISMATCH
     else:
         status, negative, high, low, scale = raw_number(data, at)
-    if status == OK:
-        if family == BOOLEAN:
+    if status == encoding.OK:
+        if family == numbers.BOOLEAN:
             found = i64(high | low != 0)
-        elif family == TIMESTAMP:
+        elif family == numbers.TIMESTAMP:
             fits = True
             for _ in range(i64(scale), 6):
                 high, low, more = times_ten(high, low)
                 fits = fits and more
             status, found = cut_decimal(negative, high, low, max(scale, u64(6)) - 6)
             if not fits:
-                status = OVERFLOW
-        elif family == INTEGER and (wide or kind < DECIMAL4):
+                status = encoding.OVERFLOW
+        elif family == numbers.INTEGER and (wide or kind < encoding.DECIMAL4):
             status, found = cut_decimal(negative, high, low, scale)
-        elif family == INTEGER:
+        elif family == numbers.INTEGER:
             # Spark takes decimals to narrow integers by way of doubles.
-            less, mantissa, exponent, finite = parts_of_float(
-                float_of_decimal(negative, high, low, scale, i64(8)), False
+            less, mantissa, exponent, finite = floats.parts_of_float(
+                floats.float_of_decimal(negative, high, low, scale, i64(8)), False
             )
             status, found = cut_float(less, mantissa, exponent, finite)
         else:
             size = i64(8)
-            if family == FLOAT:
+            if family == numbers.FLOAT:
                 size = i64(4)
-            found = i64(float_of_decimal(negative, high, low, scale, size))
+            found = i64(floats.float_of_decimal(negative, high, low, scale, size))
     return status, found
 
 
-def from_real(bits: Any, single: Any, family: Any) -> Any:
+def from_real(bits, single, family):
     """Return a status, and what a float or double becomes."""
-    status = OK
+    status = encoding.OK
     found = i64(0)
-    negative, mantissa, exponent, kind = parts_of_float(bits, single)
-    if family == BOOLEAN:
-        found = i64(mantissa != 0 or kind != FINITE)
-    elif family == INTEGER:
+    negative, mantissa, exponent, kind = floats.parts_of_float(bits, single)
+    if family == numbers.BOOLEAN:
+        found = i64(mantissa != 0 or kind != floats.FINITE)
+    elif family == numbers.INTEGER:
         status, found = cut_float(negative, mantissa, exponent, kind)
-    elif family == DOUBLE:
-        found = i64(widened(bits) if single else bits)
-    elif family == FLOAT:
+    elif family == numbers.DOUBLE:
+        found = i64(floats.widened(bits) if single else bits)
+    elif family == numbers.FLOAT:
         found = i64(bits if single else other_float(bits, True))
-    elif family == TIMESTAMP:
-        if kind != FINITE:
-            status = OVERFLOW
+    elif family == numbers.TIMESTAMP:
+        if kind != floats.FINITE:
+            status = encoding.OVERFLOW
         else:
-            product, power, sticky = scaled_float(mantissa, exponent, u64(1_000_000))
-            negative, mantissa, exponent, kind = parts_of_float(
-                packed_float(negative, product, power, sticky, False), False
+            product, power, sticky = floats.scaled_float(mantissa, exponent, u64(1_000_000))
+            negative, mantissa, exponent, kind = floats.parts_of_float(
+                floats.packed_float(negative, product, power, sticky, False), False
             )
             status, found = cut_float(negative, mantissa, exponent, kind)
     else:
-        status = TYPE_MISMATCH
+        status = encoding.TYPE_MISMATCH
     return status, found
 
 
-def from_moment(number: Any, kind: Any, family: Any) -> Any:
+def from_moment(number, kind, family):
     """Return a status, and what a date, in days, or a timestamp, in microseconds, becomes."""
-    status = TYPE_MISMATCH
+    status = encoding.TYPE_MISMATCH
     found = i64(0)
-    if kind == KIND_DATE:
-        if family == DATE:
-            status = OK
+    if kind == encoding.KIND_DATE:
+        if family == numbers.DATE:
+            status = encoding.OK
             found = number
-        elif family >= TIMESTAMP:
-            status = OVERFLOW
-            if number <= (2**63 - 1) // DAY and number >= -((2**63 - 1) // DAY):
-                status = OK
-                found = number * DAY
-    elif family >= TIMESTAMP:
-        status = OK
+        elif family >= numbers.TIMESTAMP:
+            status = encoding.OVERFLOW
+            if number <= (2**63 - 1) // encoding.DAY and number >= -((2**63 - 1) // encoding.DAY):
+                status = encoding.OK
+                found = number * encoding.DAY
+    elif family >= numbers.TIMESTAMP:
+        status = encoding.OK
         found = number
-    elif family == DATE:
-        status = OK
-        found = number // DAY
-    elif kind == MICROS and family == INTEGER:
-        status = OK
+    elif family == numbers.DATE:
+        status = encoding.OK
+        found = number // encoding.DAY
+    elif kind == encoding.MICROS and family == numbers.INTEGER:
+        status = encoding.OK
         found = number // 1_000_000
-    elif kind == MICROS and (family == FLOAT or family == DOUBLE):
-        status = OK
-        found = i64(other_float(micros_as_double(number), family == FLOAT))
+    elif kind == encoding.MICROS and (family == numbers.FLOAT or family == numbers.DOUBLE):
+        status = encoding.OK
+        found = i64(other_float(micros_as_double(number), family == numbers.FLOAT))
     return status, found
 
 
-def spark_number(data: Any, at: Any, family: Any, low: Any, high: Any) -> Any:
+def spark_number(data, at, family, low, high):
     """Return a status, and what the value at `at` becomes: a number, or the bits of a float."""
     if at >= u64(len(data)):
-        return MALFORMED, i64(0)
+        return encoding.MALFORMED, i64(0)
     header = u64(data[at])
-    basic = header & BASIC
+    basic = header & encoding.BASIC
     kind = header >> 2
-    status = TYPE_MISMATCH
+    status = encoding.TYPE_MISMATCH
     found = i64(0)
-    if basic == SHORT or (basic == PRIMITIVE and kind == KIND_STRING):
+    if basic == encoding.SHORT or (basic == encoding.PRIMITIVE and kind == encoding.KIND_STRING):
         status = IS_TEXT
-    elif basic == PRIMITIVE:
+    elif basic == encoding.PRIMITIVE:
         if kind == 0:
-            status = VARIANT_NULL
-        elif kind <= INT64 or (kind >= DECIMAL4 and kind <= DECIMAL16):
+            status = encoding.VARIANT_NULL
+        elif kind <= encoding.INT64 or (kind >= encoding.DECIMAL4 and kind <= encoding.DECIMAL16):
             status, found = from_exact(data, at, kind, family, high == (2**63 - 1))
-        elif kind == KIND_DOUBLE or kind == KIND_FLOAT:
-            status, found = fixed(data, at, i64(SIZES[kind]))
-            if status == OK and kind == KIND_FLOAT:
+        elif kind == encoding.KIND_DOUBLE or kind == encoding.KIND_FLOAT:
+            status, found = fixed(data, at, i64(encoding.SIZES[kind]))
+            if status == encoding.OK and kind == encoding.KIND_FLOAT:
                 status, found = from_real(u64(found) & (2**32 - 1), True, family)
-            elif status == OK:
+            elif status == encoding.OK:
                 status, found = from_real(u64(found), False, family)
-        elif kind >= KIND_DATE and kind <= MICROS_NTZ:
-            status, found = fixed(data, at, i64(SIZES[kind]))
-            if status == OK:
+        elif kind >= encoding.KIND_DATE and kind <= encoding.MICROS_NTZ:
+            status, found = fixed(data, at, i64(encoding.SIZES[kind]))
+            if status == encoding.OK:
                 status, found = from_moment(found, kind, family)
-        elif kind != KIND_BINARY and kind != KIND_UUID:
-            status = UNSUPPORTED
-    if status == OK and family == INTEGER and (found < low or found > high):
-        status = OVERFLOW
-    if status != OK:
+        elif kind != encoding.KIND_BINARY and kind != encoding.KIND_UUID:
+            status = encoding.UNSUPPORTED
+    if status == encoding.OK and family == numbers.INTEGER and (found < low or found > high):
+        status = encoding.OVERFLOW
+    if status != encoding.OK:
         found = i64(0)
     return status, found
 
 
-def spark_numbers(
-    i: Any, data: Any, places: Any, family: Any, low: Any, high: Any, statuses: Any, out: Any
-) -> None:
+def spark_numbers(i, data, places, family, low, high, statuses, out):
     """Write what the value of a row becomes; rows of a status other than ``OK`` become 0."""
     found = i64(0)
-    if statuses[i] == OK:
+    if statuses[i] == encoding.OK:
         status, found = spark_number(data, u64(places[i]), family, low, high)
         statuses[i] = status
     out[i] = found

@@ -1,4 +1,3 @@
-# ruff: noqa: PLR1714, SIM109  a kernel has no "in"
 """Text as Spark's ``try_variant_get`` casts it to booleans, whole numbers and floats.
 
 Work item: one row, of those that `kernels.variant.spark.numbers` left because they are text. Blanks and control
@@ -7,20 +6,12 @@ characters around a number do not matter.
 
 from __future__ import annotations
 
-from typing import Any, Final
+from typing import Final
 
-from bowstring.kernels.floats import (
-    DOUBLE_INFINITY,
-    SINGLE_INFINITY,
-    SINGLE_LEAST_NORMAL,
-    SINGLE_NAN,
-    SINGLE_SIGN,
-    nearest_double,
-    packed_float,
-    parts_of_float,
-)
+from bowstring.kernels import floats
+from bowstring.kernels.floats import nearest_double, packed_float, parts_of_float
 from bowstring.kernels.types import i64, u8, u64
-from bowstring.kernels.variant.format import BASIC, OK, OVERFLOW, SHORT, TYPE_MISMATCH, little
+from bowstring.kernels.variant.encoding import BASIC, OK, OVERFLOW, SHORT, TYPE_MISMATCH, little
 from bowstring.kernels.variant.numbers import BOOLEAN, FLOAT
 from bowstring.kernels.variant.spark.numbers import IS_TEXT
 
@@ -48,7 +39,7 @@ HALFWAY = u64(1 << 28)
 NARROW = u64((1 << 29) - 1)
 
 
-def text_at(data: Any, at: Any) -> Any:
+def text_at(data, at):
     """Return where the text at `at` begins and ends, which is one and lies in `data`."""
     size = u64(len(data))
     first = size
@@ -67,12 +58,12 @@ def text_at(data: Any, at: Any) -> Any:
     return first, last
 
 
-def is_blank(byte: Any, controls: Any) -> Any:
+def is_blank(byte, controls):
     """Return whether a byte is a blank or a control character; the last of those counts with `controls`."""
     return byte <= ord(" ") or (controls != 0 and byte == DELETE)
 
 
-def trimmed(data: Any, start: Any, stop: Any, controls: Any) -> Any:
+def trimmed(data, start, stop, controls):
     """Return where text begins and ends without what is blank around it."""
     first = start
     last = stop
@@ -83,7 +74,7 @@ def trimmed(data: Any, start: Any, stop: Any, controls: Any) -> Any:
     return first, last
 
 
-def sign_at(data: Any, at: Any, stop: Any) -> Any:
+def sign_at(data, at, stop):
     """Return whether a minus stands at a place, and the place behind a sign if there is one."""
     negative = at < stop and u64(data[at]) == ord("-")
     behind = at
@@ -92,7 +83,7 @@ def sign_at(data: Any, at: Any, stop: Any) -> Any:
     return negative, behind
 
 
-def word_of(data: Any, first: Any, last: Any) -> Any:
+def word_of(data, first, last):
     """Return up to 8 letters as a number, in lower case; 0 for more."""
     word = u64(0)
     if last - first <= MOST_LETTERS:
@@ -106,7 +97,7 @@ def word_of(data: Any, first: Any, last: Any) -> Any:
     return word
 
 
-def boolean_of(data: Any, first: Any, last: Any) -> Any:
+def boolean_of(data, first, last):
     """Return a status, and whether text says yes."""
     word = word_of(data, first, last)
     status = OK
@@ -120,7 +111,7 @@ def boolean_of(data: Any, first: Any, last: Any) -> Any:
     return status, found
 
 
-def whole_of(data: Any, start: Any, stop: Any) -> Any:
+def whole_of(data, start, stop):
     """Return a status, and the whole number that text is."""
     negative, at = sign_at(data, start, stop)
     status = TYPE_MISMATCH
@@ -145,9 +136,7 @@ def whole_of(data: Any, start: Any, stop: Any) -> Any:
     return status, total
 
 
-def spark_text_numbers(
-    i: Any, data: Any, places: Any, family: Any, low: Any, high: Any, statuses: Any, out: Any
-) -> None:
+def spark_text_numbers(i, data, places, family, low, high, statuses, out):
     """Write the boolean or whole number that the text of a row is."""
     if statuses[i] == IS_TEXT:
         start, stop = text_at(data, u64(places[i]))
@@ -166,7 +155,7 @@ def spark_text_numbers(
         out[i] = found
 
 
-def exponent_at(data: Any, start: Any, stop: Any) -> Any:
+def exponent_at(data, start, stop):
     """Return the exponent that begins at `start`, and where it ends: at `start` where there is none."""
     negative, at = sign_at(data, start, stop)
     exponent = i64(0)
@@ -181,7 +170,7 @@ def exponent_at(data: Any, start: Any, stop: Any) -> Any:
     return exponent, at
 
 
-def without_suffix(data: Any, first: Any, last: Any) -> Any:
+def without_suffix(data, first, last):
     """Return where a number ends before a letter d or f, as Java's may have one."""
     end = last
     if last > first:
@@ -191,7 +180,7 @@ def without_suffix(data: Any, first: Any, last: Any) -> Any:
     return end
 
 
-def digit_of(byte: Any, base: Any) -> Any:
+def digit_of(byte, base):
     """Return the value of a digit of base 10 or 16, at least the base for what is none."""
     value = byte - ord("0")
     if base == 16 and value >= 10:
@@ -203,7 +192,7 @@ def digit_of(byte: Any, base: Any) -> Any:
     return value
 
 
-def digits_at(data: Any, start: Any, stop: Any, base: Any, most: Any) -> Any:
+def digits_at(data, start, stop, base, most):
     """Return where digits with a point end, the first of them, up to `most`, and the exponent of the last.
 
     Besides: whether there are any, and what is not 0 where others than zeros were cut off.
@@ -237,7 +226,7 @@ def digits_at(data: Any, start: Any, stop: Any, base: Any, most: Any) -> Any:
     return at, digits, exponent, seen, more
 
 
-def decimal_real(data: Any, start: Any, stop: Any) -> Any:
+def decimal_real(data, start, stop):
     """Return a status, the first 19 digits of a number, its exponent, and whether digits were cut off."""
     at, digits, exponent, seen, more = digits_at(data, start, stop, u64(10), TOP_DIGIT)
     status = OK
@@ -254,7 +243,7 @@ def decimal_real(data: Any, start: Any, stop: Any) -> Any:
     return status, digits, exponent, more
 
 
-def hex_real(data: Any, start: Any, stop: Any, negative: Any, single: Any) -> Any:
+def hex_real(data, start, stop, negative, single):
     """Return a status, and the bits of a float in hexadecimal, whose digits begin at `start`."""
     at, digits, exponent, seen, more = digits_at(data, start, stop, u64(16), FULL)
     exponent = exponent * 4
@@ -267,11 +256,11 @@ def hex_real(data: Any, start: Any, stop: Any, negative: Any, single: Any) -> An
     return status, packed_float(negative, digits, exponent, more, single)
 
 
-def named_real(data: Any, start: Any, stop: Any, signed: Any) -> Any:
+def named_real(data, start, stop, signed):
     """Return a status, and the bits of the double that a word is: infinity or NaN, as Java and Spark spell it."""
     word = word_of(data, start, stop)
     status = OK
-    bits = DOUBLE_INFINITY
+    bits = floats.DOUBLE_INFINITY
     if word == NAN_WORD and stop - start == 3:
         # Spark's own word has no sign; Java's has, and is written in one way.
         bits = DOUBLE_NAN
@@ -283,37 +272,37 @@ def named_real(data: Any, start: Any, stop: Any, signed: Any) -> Any:
     return status, bits
 
 
-def real_of(data: Any, start: Any, stop: Any, single: Any) -> Any:
+def real_of(data, start, stop, single):
     """Return a status, and the bits of the float that text is."""
     negative, at = sign_at(data, start, stop)
     status = TYPE_MISMATCH
     bits = u64(0)
     sign = u64(63)
     if single:
-        sign = SINGLE_SIGN
+        sign = floats.SINGLE_SIGN
     if at + 1 < stop and u64(data[at]) == ord("0") and u64(data[at + 1]) | 0x20 == ord("x"):
         status, bits = hex_real(data, at + 2, stop, negative, single)
     elif at < stop and (u64(data[at]) | 0x20) - ord("a") < 26:
         status, bits = named_real(data, at, stop, at > start)
-        if single and bits == DOUBLE_INFINITY:
-            bits = SINGLE_INFINITY
+        if single and bits == floats.DOUBLE_INFINITY:
+            bits = floats.SINGLE_INFINITY
         elif single:
-            bits = SINGLE_NAN
+            bits = floats.SINGLE_NAN
         if negative:
             bits |= 1 << sign
     else:
         status, digits, exponent, more = decimal_real(data, at, stop)
         if status == OK:
             bits, known = nearest_double(digits, exponent, more)
-            if single and bits < DOUBLE_INFINITY:
-                if (bits >= SINGLE_LEAST_NORMAL and bits & NARROW == HALFWAY) or (
-                    bits < SINGLE_LEAST_NORMAL and bits & (HALFWAY - 1) == 0 and bits != 0
+            if single and bits < floats.DOUBLE_INFINITY:
+                if (bits >= floats.SINGLE_LEAST_NORMAL and bits & NARROW == HALFWAY) or (
+                    bits < floats.SINGLE_LEAST_NORMAL and bits & (HALFWAY - 1) == 0 and bits != 0
                 ):
                     known = u64(0)
                 _negative, mantissa, power, _kind = parts_of_float(bits, False)
                 bits = packed_float(False, mantissa, power, u64(0), True)
             elif single:
-                bits = SINGLE_INFINITY
+                bits = floats.SINGLE_INFINITY
             if known == 0:
                 status = IS_LONG
             if negative:
@@ -321,7 +310,7 @@ def real_of(data: Any, start: Any, stop: Any, single: Any) -> Any:
     return status, bits
 
 
-def spark_text_reals(i: Any, data: Any, places: Any, family: Any, statuses: Any, out: Any) -> None:
+def spark_text_reals(i, data, places, family, statuses, out):
     """Write the bits of the float or double that the text of a row is."""
     if statuses[i] == IS_TEXT:
         start, stop = text_at(data, u64(places[i]))

@@ -1,4 +1,3 @@
-# ruff: noqa: PLR1714, SIM109  a kernel has no "in"
 """Text as Spark's ``try_variant_get`` casts it to dates and timestamps, in UTC.
 
 Work item: one row, of those that :mod:`~bowstring.kernels.variant.spark.numbers` left because they are text; of
@@ -8,10 +7,10 @@ the place of the name, and a status that says so; names are copied to where the 
 
 from __future__ import annotations
 
-from typing import Any, Final
+from typing import Final
 
 from bowstring.kernels.types import i64, u8, u64
-from bowstring.kernels.variant.format import OK, OVERFLOW, TYPE_MISMATCH
+from bowstring.kernels.variant.encoding import OK, OVERFLOW, TYPE_MISMATCH
 from bowstring.kernels.variant.numbers import DATE, TIMESTAMP
 from bowstring.kernels.variant.spark.numbers import IS_TEXT
 from bowstring.kernels.variant.spark.parse import CONTROLS, ONLY_LOW, sign_at, text_at, trimmed, word_of
@@ -28,7 +27,7 @@ FARTHEST = i64(18 * 3600)
 LENGTH = u64(63)
 
 
-def two_digits(data: Any, at: Any, stop: Any) -> Any:
+def two_digits(data, at, stop):
     """Return the number of the two digits at `at`, and one that is too large where there are none."""
     found = MANY
     if at + 1 < stop:
@@ -39,7 +38,7 @@ def two_digits(data: Any, at: Any, stop: Any) -> Any:
     return found
 
 
-def offset_of(data: Any, start: Any, stop: Any) -> Any:
+def offset_of(data, start, stop):
     """Return a status, and the seconds of an offset such as ``+1``, ``-0130`` or ``+01:30:00``."""
     at = start + 1
     minutes = i64(0)
@@ -85,7 +84,7 @@ def offset_of(data: Any, start: Any, stop: Any) -> Any:
     return status, total
 
 
-def zone_of(data: Any, start: Any, stop: Any) -> Any:
+def zone_of(data, start, stop):
     """Return a status, and the seconds that a zone is before UTC.
 
     With :data:`IS_REGION` it is not seconds but the place of the name, times 64, and its length.
@@ -120,7 +119,7 @@ def zone_of(data: Any, start: Any, stop: Any) -> Any:
     return status, seconds
 
 
-def copy_zone_names(i: Any, data: Any, zones: Any, names: Any) -> None:
+def copy_zone_names(i, data, zones, names):
     """Write a name, of which the place and length are given as `zone_of` does, to its ``LONGEST_NAME`` bytes."""
     zone = u64(zones[i])
     first = zone >> 6
@@ -147,7 +146,7 @@ LEAST_REST = i64(1_000_000 - (2**63 % 1_000_000))
 MANY = i64(1 << 40)
 
 
-def days_of(year: Any, month: Any, day: Any) -> Any:
+def days_of(year, month, day):
     """Return the days since 1970 of a date of the proleptic Gregorian calendar."""
     # Years begin in March, so that the leap day is the last.
     shifted = year
@@ -161,7 +160,7 @@ def days_of(year: Any, month: Any, day: Any) -> Any:
     return era * 146_097 + of_era - 719_468
 
 
-def is_date(year: Any, month: Any, day: Any) -> Any:
+def is_date(year, month, day):
     """Return whether there is such a day."""
     longest = i64(31)
     if month == 4 or month == 6 or month == 9 or month == 11:
@@ -173,7 +172,7 @@ def is_date(year: Any, month: Any, day: Any) -> Any:
     return month >= 1 and month <= 12 and day >= 1 and day <= longest
 
 
-def is_length(segment: Any, digits: Any, longest_year: Any) -> Any:
+def is_length(segment, digits, longest_year):
     """Return whether a part of a date or time may have so many digits."""
     found = digits > 0 and digits <= 2
     if segment == 0:
@@ -185,7 +184,7 @@ def is_length(segment: Any, digits: Any, longest_year: Any) -> Any:
     return found
 
 
-def date_of(data: Any, start: Any, stop: Any) -> Any:
+def date_of(data, start, stop):
     """Return a status, and the days since 1970 of text that may go on behind a blank or a T."""
     negative, at = sign_at(data, start, stop)
     sign = i64(-1) if negative else i64(1)
@@ -234,7 +233,7 @@ def date_of(data: Any, start: Any, stop: Any) -> Any:
     return status, days
 
 
-def time_of(data: Any, start: Any, stop: Any, begin: Any, with_zone: Any, now: Any) -> Any:
+def time_of(data, start, stop, begin, with_zone, now):
     """Return a status, the microseconds since 1970 of text that began at `begin`, and its zone as `zone_of` does.
 
     They are those of UTC with `with_zone`, but where the zone is a region; else the zone does not matter.
@@ -336,7 +335,7 @@ def time_of(data: Any, start: Any, stop: Any, begin: Any, with_zone: Any, now: A
     return status, found, shift
 
 
-def padded(value: Any, digits: Any) -> Any:
+def padded(value, digits):
     """Return a fraction of a second of some digits in microseconds."""
     micros = value
     for _ in range(digits, 6):
@@ -344,7 +343,7 @@ def padded(value: Any, digits: Any) -> Any:
     return micros
 
 
-def micros_of(seconds: Any, micros: Any) -> Any:
+def micros_of(seconds, micros):
     """Return a status, and seconds and microseconds as one number."""
     status = OK
     found = i64(0)
@@ -363,9 +362,7 @@ def micros_of(seconds: Any, micros: Any) -> Any:
     return status, found
 
 
-def spark_text_times(
-    i: Any, data: Any, places: Any, family: Any, now: Any, statuses: Any, out: Any, zones: Any
-) -> None:
+def spark_text_times(i, data, places, family, now, statuses, out, zones):
     """Write the days or microseconds since 1970 that the text of a row is, where `now` are the seconds since then.
 
     `zones` are written where a status is :data:`IS_REGION` or :data:`IS_TODAY_IN_REGION`: what `zone_of` gives.

@@ -6,50 +6,13 @@ rules of Spark's ``to_json``.
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 
 from bowstring.kernels.types import i64, u64
+from bowstring.kernels.variant import encoding
 from bowstring.kernels.variant.decimals import BOUNDS_HIGH, BOUNDS_LOW
-from bowstring.kernels.variant.format import (
-    BASIC,
-    BROKEN,
-    DAY,
-    DECIMAL4,
-    DECIMAL16,
-    FALSE,
-    INT64,
-    KIND_BINARY,
-    KIND_DATE,
-    KIND_DOUBLE,
-    KIND_FLOAT,
-    KIND_STRING,
-    KIND_TIME,
-    KIND_UUID,
-    MALFORMED,
-    MICROS,
-    NANOS,
-    NANOS_NTZ,
-    OK,
-    PRIMITIVES,
-    SHORT,
-    SIZES,
-    TOO_DEEP,
-    TRUE,
-    UNSUPPORTED,
-    little,
-    signed,
-)
-from bowstring.kernels.variant.text.put import (
-    POWERS,
-    digits_of,
-    eight_digits,
-    put,
-    put_digits,
-    put_number,
-    put_text,
-)
+from bowstring.kernels.variant.encoding import little, signed
+from bowstring.kernels.variant.text.put import POWERS, digits_of, eight_digits, put, put_digits, put_text
 from bowstring.kernels.variant.text.reals import put_real
 from bowstring.kernels.words import EACH, ZEROS, below, load_word, negated, product
 
@@ -63,59 +26,57 @@ PART = u64(19)
 RECIPROCAL = u64((2**128 - 1) // 10**19 - 2**64)
 
 
-def put_leaf(
-    out: Any, limit: Any, at: Any, data: Any, place: Any, stop: Any, spark: Any, letters: Any
-) -> Any:
+def put_leaf(out, limit, at, data, place, stop, spark, letters):
     """Write the primitive or string at `place`; return its status, where the text ends, and `letters`.
 
     `letters` are the bytes that values may still have.
     """
     header = u64(data[place])
     kind = header >> 2
-    is_short = header & BASIC == SHORT
+    is_short = header & encoding.BASIC == encoding.SHORT
     first = place + 1
     size = kind
-    status = OK
+    status = encoding.OK
     end = at
     left = letters
     if not is_short:
-        if kind >= PRIMITIVES:
-            status = UNSUPPORTED
-        elif kind >= KIND_BINARY and kind <= KIND_STRING:
+        if kind >= encoding.PRIMITIVES:
+            status = encoding.UNSUPPORTED
+        elif kind >= encoding.KIND_BINARY and kind <= encoding.KIND_STRING:
             first = place + 5
             if first <= stop:
                 size = little(data, place + 1, u64(4))
             else:
-                status = MALFORMED
+                status = encoding.MALFORMED
         else:
-            size = u64(SIZES[kind])
-    if status == OK and first + size > stop:
-        status = MALFORMED
-    elif status == OK and size > left:
-        status = TOO_DEEP
-    if status == OK:
+            size = u64(encoding.SIZES[kind])
+    if status == encoding.OK and first + size > stop:
+        status = encoding.MALFORMED
+    elif status == encoding.OK and size > left:
+        status = encoding.TOO_DEEP
+    if status == encoding.OK:
         left -= size
-        if is_short or kind == KIND_STRING:
+        if is_short or kind == encoding.KIND_STRING:
             end = put_text(out, limit, at, data, first, first + size, spark)
-            if end == BROKEN:
-                status = MALFORMED
-        elif kind <= FALSE:
+            if end == encoding.BROKEN:
+                status = encoding.MALFORMED
+        elif kind <= encoding.FALSE:
             word = NULL_TEXT
-            if kind == TRUE:
+            if kind == encoding.TRUE:
                 word = TRUE_TEXT
-            elif kind == FALSE:
+            elif kind == encoding.FALSE:
                 word = FALSE_TEXT
             end = put(out, limit, at, word, 4 + (kind >> 1))
-        elif kind == KIND_BINARY:
+        elif kind == encoding.KIND_BINARY:
             end = put_base64(out, limit, at, data, first, size)
-        elif kind == KIND_UUID:
+        elif kind == encoding.KIND_UUID:
             end = put(out, limit, at, u64(ord('"')), u64(1))
             end = put_uuid(out, limit, end, data, first)
             end = put(out, limit, end, u64(ord('"')), u64(1))
-        elif kind >= DECIMAL4 and kind <= DECIMAL16:
+        elif kind >= encoding.DECIMAL4 and kind <= encoding.DECIMAL16:
             end = put_exact(out, limit, at, data, first, kind, spark)
-            if end == BROKEN:
-                status = MALFORMED
+            if end == encoding.BROKEN:
+                status = encoding.MALFORMED
         else:
             # All others are up to eight bytes: read in one step, where that many may be.
             number = i64(0)
@@ -125,21 +86,21 @@ def put_leaf(
             else:
                 number = signed(data, first, i64(size))
             magnitude = u64(max(number, -number))
-            if kind <= INT64 and magnitude < 10**8:
+            if kind <= encoding.INT64 and magnitude < 10**8:
                 count = digits_of(magnitude)
                 end = put(out, limit, at, u64(ord("-")), u64(number < 0))
                 end = put(out, limit, end, eight_digits(magnitude) >> ((8 - count) << 3), count)
-            elif kind <= INT64:
+            elif kind <= encoding.INT64:
                 end = put(out, limit, at, u64(ord("-")), u64(number < 0))
                 end = put_digits(out, limit, end, magnitude, digits_of(magnitude))
-            elif kind == KIND_DOUBLE:
+            elif kind == encoding.KIND_DOUBLE:
                 end = put_real(out, limit, at, u64(number), i64(0), spark)
-            elif kind == KIND_FLOAT:
+            elif kind == encoding.KIND_FLOAT:
                 end = put_real(out, limit, at, u64(number) & 0xFFFFFFFF, i64(1), spark)
             else:
                 end = put_moment(out, limit, at, number, kind, spark)
-                if kind == KIND_TIME and (number < 0 or number >= DAY):
-                    status = MALFORMED
+                if kind == encoding.KIND_TIME and (number < 0 or number >= encoding.DAY):
+                    status = encoding.MALFORMED
     return status, end, left
 
 
@@ -151,7 +112,7 @@ ABOVE_NINE = u64(0x0606060606060606)
 DASHES = u64(0b0011_1100)  # of the groups of two bytes, those with a dash in front
 
 
-def put_base64(out: Any, limit: Any, at: Any, data: Any, first: Any, size: Any) -> Any:
+def put_base64(out, limit, at, data, first, size):
     """Write bytes as Base64, in quotes."""
     end = put(out, limit, at, u64(ord('"')), u64(1))
     k = u64(0)
@@ -170,7 +131,7 @@ def put_base64(out: Any, limit: Any, at: Any, data: Any, first: Any, size: Any) 
     return put(out, limit, end, u64(ord('"')), u64(1))
 
 
-def put_uuid(out: Any, limit: Any, at: Any, data: Any, first: Any) -> Any:
+def put_uuid(out, limit, at, data, first):
     """Write sixteen bytes as a UUID, in groups of hexadecimal digits."""
     end = at
     k = u64(0)
@@ -187,11 +148,11 @@ def put_uuid(out: Any, limit: Any, at: Any, data: Any, first: Any) -> Any:
     return end
 
 
-def put_exact(out: Any, limit: Any, at: Any, data: Any, first: Any, kind: Any, spark: Any) -> Any:
+def put_exact(out, limit, at, data, first, kind, spark):
     """Write a decimal with all its digits, in Spark's rules without zeros at its end; BROKEN where it is none."""
     scale, negative, upper, lower = decimal_at(data, first, kind)
-    end = BROKEN
-    if scale != BROKEN:
+    end = encoding.BROKEN
+    if scale != encoding.BROKEN:
         if spark != 0:
             upper, lower, scale = without_zeros(upper, lower, scale)
         end = put(out, limit, at, u64(ord("-")), negative)
@@ -199,13 +160,13 @@ def put_exact(out: Any, limit: Any, at: Any, data: Any, first: Any, kind: Any, s
     return end
 
 
-def decimal_at(data: Any, first: Any, kind: Any) -> Any:
+def decimal_at(data, first, kind):
     """Return scale, sign and magnitude, in two parts, of a decimal; the scale is BROKEN where it is none."""
     scale = u64(data[first])
-    number = signed(data, first + 1, i64(4 << min(kind - DECIMAL4, u64(1))))
+    number = signed(data, first + 1, i64(4 << min(kind - encoding.DECIMAL4, u64(1))))
     low = u64(number)
     high = u64(number >> 63)
-    if kind == DECIMAL16:
+    if kind == encoding.DECIMAL16:
         high = load_word(data, first + 1 + 8)
     negative = high >> 63
     if negative != 0:
@@ -213,15 +174,15 @@ def decimal_at(data: Any, first: Any, kind: Any) -> Any:
     upper = u64(0)
     lower = u64(0)
     if scale <= LARGEST_SCALE and below(
-        high, low, u64(BOUNDS_HIGH[kind - DECIMAL4]), u64(BOUNDS_LOW[kind - DECIMAL4])
+        high, low, u64(BOUNDS_HIGH[kind - encoding.DECIMAL4]), u64(BOUNDS_LOW[kind - encoding.DECIMAL4])
     ):
         upper, lower = parts_of(high, low)
     else:
-        scale = BROKEN
+        scale = encoding.BROKEN
     return scale, negative, upper, lower
 
 
-def parts_of(high: Any, low: Any) -> Any:
+def parts_of(high, low):
     """Return quotient and remainder of a number below 10 ** 38, of two words, and 10 ** 19.
 
     The division of Möller and Granlund ("Improved division by invariant integers").
@@ -239,7 +200,7 @@ def parts_of(high: Any, low: Any) -> Any:
     return quotient, rest
 
 
-def without_zeros(upper: Any, lower: Any, scale: Any) -> Any:
+def without_zeros(upper, lower, scale):
     """Return a number of two parts, and its scale, without zeros behind the point."""
     high = upper
     low = lower
@@ -251,7 +212,7 @@ def without_zeros(upper: Any, lower: Any, scale: Any) -> Any:
     return high, low, left
 
 
-def put_scaled(out: Any, limit: Any, at: Any, upper: Any, lower: Any, scale: Any) -> Any:
+def put_scaled(out, limit, at, upper, lower, scale):
     """Write a number of two parts with a scale."""
     whole = upper
     behind = u64(0)
@@ -261,7 +222,7 @@ def put_scaled(out: Any, limit: Any, at: Any, upper: Any, lower: Any, scale: Any
         behind = upper - whole * unit
     end = at
     if scale >= PART or upper != 0:
-        end = put_number(out, limit, at, whole)
+        end = put_digits(out, limit, at, whole, digits_of(whole))
     if scale > PART:
         end = put(out, limit, end, u64(ord(".")), u64(1))
         end = put_digits(out, limit, end, behind, scale - PART)
@@ -286,34 +247,34 @@ MONTHS = i64(5)
 MOST_YEAR = i64(9999)
 
 
-def put_moment(out: Any, limit: Any, at: Any, number: Any, kind: Any, spark: Any) -> Any:
+def put_moment(out, limit, at, number, kind, spark):
     """Write a date, a time or a timestamp."""
-    fraction_digits = NANOSECONDS if kind >= NANOS and kind <= NANOS_NTZ else MICROSECONDS
+    fraction_digits = NANOSECONDS if kind >= encoding.NANOS and kind <= encoding.NANOS_NTZ else MICROSECONDS
     days = number
     rest = i64(0)
     end = put(out, limit, at, u64(ord('"')), u64(1))
-    if kind != KIND_DATE:
+    if kind != encoding.KIND_DATE:
         per_day = 86_400 * i64(POWERS[fraction_digits])
         days = number // per_day
         rest = number - days * per_day
-    if kind != KIND_TIME:
+    if kind != encoding.KIND_TIME:
         end = put_date(out, limit, end, days)
-    if kind != KIND_DATE:
-        if kind != KIND_TIME:
+    if kind != encoding.KIND_DATE:
+        if kind != encoding.KIND_TIME:
             end = put(out, limit, end, u64(ord(" ")) if spark != 0 else u64(ord("T")), u64(1))
         end = put_time(out, limit, end, u64(rest), fraction_digits, spark)
-    if kind >= MICROS and (kind - MICROS) % 6 == 0:  # in nanoseconds, six further on
+    if kind >= encoding.MICROS and (kind - encoding.MICROS) % 6 == 0:  # in nanoseconds, six further on
         end = put(out, limit, end, OFFSET if spark != 0 else u64(ord("Z")), u64(6) if spark != 0 else u64(1))
     return put(out, limit, end, u64(ord('"')), u64(1))
 
 
-def two_digits(number: Any) -> Any:
+def two_digits(number):
     """Return a number below 100 as two digits."""
     tens = number // 10
     return ord("0") + tens | ((ord("0") + number - tens * 10) << 8)
 
 
-def put_time(out: Any, limit: Any, at: Any, rest: Any, fraction_digits: Any, spark: Any) -> Any:
+def put_time(out, limit, at, rest, fraction_digits, spark):
     """Write a time of day."""
     unit = u64(POWERS[fraction_digits])
     seconds = rest // unit
@@ -333,7 +294,7 @@ def put_time(out: Any, limit: Any, at: Any, rest: Any, fraction_digits: Any, spa
     return end
 
 
-def put_date(out: Any, limit: Any, at: Any, days: Any) -> Any:
+def put_date(out, limit, at, days):
     """Write days since 1970 in ISO 8601, years beyond 9999 and before 0 with a sign."""
     # Eras of 400 years, which begin in March: leap days end a year then.
     day = days + 719_468

@@ -6,13 +6,13 @@ where it ends or would end: with no room at all they measure what they would wri
 
 from __future__ import annotations
 
-from typing import Any, Final
+from typing import Final
 
 import numpy as np
 
 from bowstring.kernels.types import i64, u8, u64
 from bowstring.kernels.validation.text import faults
-from bowstring.kernels.variant.format import BROKEN
+from bowstring.kernels.variant.encoding import BROKEN
 from bowstring.kernels.words import BLANKS, HIGH, ZEROS, escaped_bytes, load_word, store_word
 
 POWERS: Final = np.array([10**each for each in range(20)], np.uint64)
@@ -37,7 +37,7 @@ PAIRS = u64(0x0000007F0000007F)
 ONES = u64(0x000F000F000F000F)
 
 
-def put(out: Any, limit: Any, at: Any, word: Any, count: Any) -> Any:
+def put(out, limit, at, word, count):
     """Write the first `count` bytes of a word, the lowest first.
 
     Where there is room for eight bytes, eight are written: what follows is written later.
@@ -66,7 +66,7 @@ def put(out: Any, limit: Any, at: Any, word: Any, count: Any) -> Any:
     return at + count
 
 
-def same_bytes(left: Any, at: Any, right: Any, place: Any, size: Any) -> Any:
+def same_bytes(left, at, right, place, size):
     """Return whether so many bytes are the same, eight at a time; both lie in their arrays."""
     different = u64(0)
     k = u64(0)
@@ -79,7 +79,7 @@ def same_bytes(left: Any, at: Any, right: Any, place: Any, size: Any) -> Any:
     return different == 0
 
 
-def some_bytes(data: Any, at: Any, count: Any) -> Any:
+def some_bytes(data, at, count):
     """Return up to eight bytes, and blanks behind them."""
     word = BLANKS
     if count >= 8:
@@ -95,7 +95,7 @@ def some_bytes(data: Any, at: Any, count: Any) -> Any:
     return word
 
 
-def copy(out: Any, limit: Any, at: Any, data: Any, start: Any, stop: Any) -> Any:
+def copy(out, limit, at, data, start, stop):
     """Write the bytes ``[start, stop)`` of `data`, which has eight more behind them."""
     if at < limit:
         place = start
@@ -105,7 +105,7 @@ def copy(out: Any, limit: Any, at: Any, data: Any, start: Any, stop: Any) -> Any
     return at + (stop - start)
 
 
-def put_text(out: Any, limit: Any, at: Any, data: Any, start: Any, stop: Any, capital: Any) -> Any:
+def put_text(out, limit, at, data, start, stop, capital):
     """Write the text ``[start, stop)`` as JSON quotes it; return BROKEN where it is not UTF-8.
 
     `capital` is not 0 where the digits of control characters are capitals.
@@ -133,7 +133,7 @@ def put_text(out: Any, limit: Any, at: Any, data: Any, start: Any, stop: Any, ca
     return end
 
 
-def put_escaped(out: Any, limit: Any, at: Any, word: Any, count: Any, capital: Any) -> Any:
+def put_escaped(out, limit, at, word, count, capital):
     """Write up to eight characters, with a backslash where JSON wants one."""
     end = at
     k = u64(0)
@@ -157,7 +157,7 @@ def put_escaped(out: Any, limit: Any, at: Any, word: Any, count: Any, capital: A
     return end
 
 
-def eight_digits(number: Any) -> Any:
+def eight_digits(number):
     """Return a number below 10 ** 8 as eight digits."""
     high = number // 10**4
     word = high | ((number - high * 10**4) << 32)
@@ -167,7 +167,7 @@ def eight_digits(number: Any) -> Any:
     return (tens | ((word - tens * 10) << 8)) | ZEROS
 
 
-def digits_of(number: Any) -> Any:
+def digits_of(number):
     """Return how many digits a number has; 0 has one."""
     # Without branches that the processor would have to guess.
     count = u64(1)
@@ -184,7 +184,7 @@ def digits_of(number: Any) -> Any:
     return count
 
 
-def put_digits(out: Any, limit: Any, at: Any, number: Any, count: Any) -> Any:
+def put_digits(out, limit, at, number, count):
     """Write `count` digits of a number that has no more: 1 to 20, zeros in front."""
     end = at
     rest = number
@@ -200,8 +200,3 @@ def put_digits(out: Any, limit: Any, at: Any, number: Any, count: Any) -> Any:
         end = put(out, limit, end, eight_digits(high) >> ((16 - left) << 3), left - 8)
         left = u64(8)
     return put(out, limit, end, eight_digits(rest) >> ((8 - left) << 3), left)
-
-
-def put_number(out: Any, limit: Any, at: Any, number: Any) -> Any:
-    """Write a number without zeros in front."""
-    return put_digits(out, limit, at, number, digits_of(number))

@@ -69,17 +69,17 @@ LEAST_32 = u64(1401298)
 LEAST_AT_32 = i64(-51)
 
 
-def to_odd(high: Any, low: Any) -> Any:
+def to_odd(high, low):
     """Return the higher word, made odd where the lower says that there is more."""
     return high | 1 if low > 1 else high
 
 
-def carry_of(total: Any, part: Any) -> Any:
+def carry_of(total, part):
     """Return what a sum carries into the next word."""
     return u64(total < part)
 
 
-def digits_between(number: Any, power: Any, is_close: Any) -> Any:
+def digits_between(number, power, is_close):
     """Return the shortest digits and exponent of ``number * 2 ** power``, which may end in zeros.
 
     `is_close` is 1 where the next lower number is half as far away as the next higher.
@@ -122,7 +122,7 @@ def digits_between(number: Any, power: Any, is_close: Any) -> Any:
     return chosen(lower, middle, upper, exponent)
 
 
-def chosen(lower: Any, middle: Any, upper: Any, exponent: Any) -> Any:
+def chosen(lower, middle, upper, exponent):
     """Return digits and exponent of the shortest number in an interval whose ends are counted in quarters."""
     # In words of 0 and 1: a branch would be guessed wrong every other time.
     digits = middle >> 2
@@ -138,7 +138,7 @@ def chosen(lower: Any, middle: Any, upper: Any, exponent: Any) -> Any:
     return longer ^ ((longer ^ shorter) & (0 - is_short)), exponent + i64(is_short)
 
 
-def stripped(digits: Any, exponent: Any) -> Any:
+def stripped(digits, exponent):
     """Return digits that do not end in zeros, and their exponent."""
     left = digits
     power = exponent
@@ -157,19 +157,19 @@ def stripped(digits: Any, exponent: Any) -> Any:
     return left, power
 
 
-def shortest(bits: Any) -> Any:
+def shortest(bits):
     """Return the shortest digits and the exponent of ten of a positive finite double; 0 is (0, 0)."""
     fraction = bits & ((1 << DOUBLE_SHIFT) - 1)
     return decimal_of(fraction, (bits >> DOUBLE_SHIFT) & DOUBLE_EXPONENTS, 1 << DOUBLE_SHIFT, BIAS)
 
 
-def shortest_single(bits: Any) -> Any:
+def shortest_single(bits):
     """Return what :func:`shortest` does, of a positive float of four bytes."""
     fraction = bits & ((1 << SINGLE_SHIFT) - 1)
     return decimal_of(fraction, (bits >> SINGLE_SHIFT) & SINGLE_EXPONENTS, 1 << SINGLE_SHIFT, BIAS_32)
 
 
-def decimal_of(fraction: Any, raised: Any, hidden: Any, bias: Any) -> Any:
+def decimal_of(fraction, raised, hidden, bias):
     """Return digits and exponent of a number of which the parts are given."""
     digits = u64(0)
     exponent = i64(0)
@@ -188,7 +188,7 @@ def decimal_of(fraction: Any, raised: Any, hidden: Any, bias: Any) -> Any:
     return digits, exponent
 
 
-def put_real(out: Any, limit: Any, at: Any, bits: Any, single: Any, java: Any) -> Any:
+def put_real(out, limit, at, bits, single, java):
     """Write a number from its bits, those of a float32 if `single`: in the notation of Java's
     ``Double.toString`` if `java`, else in that of Python's ``repr``; infinities and NaN in quotes.
     """
@@ -228,7 +228,7 @@ def put_real(out: Any, limit: Any, at: Any, bits: Any, single: Any, java: Any) -
     return end
 
 
-def digits_of_real(digits: Any) -> Any:
+def digits_of_real(digits):
     """Return how many digits there are: most often 15 to 17."""
     count = 15 + u64(digits >= 10**15) + u64(digits >= 10**16)
     if digits < 10**14:
@@ -236,7 +236,7 @@ def digits_of_real(digits: Any) -> Any:
     return count
 
 
-def put_no_number(out: Any, limit: Any, at: Any, sign: Any, fraction: Any) -> Any:
+def put_no_number(out, limit, at, sign, fraction):
     """Write an infinity, or what is no number."""
     end = at
     if fraction != 0:
@@ -248,7 +248,7 @@ def put_no_number(out: Any, limit: Any, at: Any, sign: Any, fraction: Any) -> An
     return end
 
 
-def two_digits_of(fraction: Any, single: Any) -> Any:
+def two_digits_of(fraction, single):
     """Return the two digits nearest to one of the least numbers, which Java prefers to a shorter one."""
     number = fraction * LEAST
     power = LEAST_AT
@@ -260,7 +260,7 @@ def two_digits_of(fraction: Any, single: Any) -> Any:
     return stripped((number + (unit >> 1)) // unit, power + i64(count) - 2)
 
 
-def put_decimal(out: Any, limit: Any, at: Any, digits: Any, count: Any, scale: Any) -> Any:
+def put_decimal(out, limit, at, digits, count, scale):
     """Write a number of `count` digits, of which `scale`, and not all, are behind the point."""
     unit = u64(POWERS[scale])
     whole = digits // unit
@@ -269,7 +269,7 @@ def put_decimal(out: Any, limit: Any, at: Any, digits: Any, count: Any, scale: A
     return put_digits(out, limit, end, digits - whole * unit, scale)
 
 
-def put_early_point(out: Any, limit: Any, at: Any, digits: Any, count: Any, behind: Any) -> Any:
+def put_early_point(out, limit, at, digits, count, behind):
     """Write a number of at most 17 digits with at most 7, and not all, before the point; there is no branch."""
     padded = digits * u64(POWERS[LONGEST_REAL - min(count, LONGEST_REAL)])
     first = padded // 10**16
@@ -296,7 +296,7 @@ def put_early_point(out: Any, limit: Any, at: Any, digits: Any, count: Any, behi
     return end
 
 
-def put_exponent(out: Any, limit: Any, at: Any, digits: Any, count: Any, exponent: Any, java: Any) -> Any:
+def put_exponent(out, limit, at, digits, count, exponent, java):
     """Write a number with one digit before the point, and an exponent."""
     unit = u64(POWERS[min(count - 1, u64(19))])
     first = digits // unit

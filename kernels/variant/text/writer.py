@@ -7,24 +7,12 @@ whatever the offsets share.
 
 from __future__ import annotations
 
-from typing import Any, Final
+from typing import Final
 
 from bowstring.kernels.types import i64, u64
 from bowstring.kernels.validity import bit_is_set
-from bowstring.kernels.variant.format import (
-    BASIC,
-    BROKEN,
-    MALFORMED,
-    OBJECT,
-    OK,
-    SQL_NULL,
-    TOO_DEEP,
-    compared,
-    dictionary,
-    frame,
-    little,
-    name_at,
-)
+from bowstring.kernels.variant import encoding
+from bowstring.kernels.variant.encoding import compared, dictionary, frame, little, name_at
 from bowstring.kernels.variant.metadata import FAULTY, ORDERED, slot_of
 from bowstring.kernels.variant.text.leaves import put_leaf
 from bowstring.kernels.variant.text.put import copy, put, put_text, same_bytes
@@ -50,19 +38,19 @@ NO_NAMES = i64(-1)
 
 
 def quote_names(
-    i: Any,
-    starts: Any,
-    stops: Any,
-    data: Any,
-    spark: Any,
-    bases: Any,  # the ends of metadata i follow ends[bases[i]]
-    begins: Any,  # its text goes to [begins[i], limits[i]) of out
-    limits: Any,
-    counts: Any,  # of names; -1 where the metadata are malformed
-    sizes: Any,  # of the text
-    ends: Any,
-    out: Any,
-) -> None:
+    i,
+    starts,
+    stops,
+    data,
+    spark,
+    bases,  # the ends of metadata i follow ends[bases[i]]
+    begins,  # its text goes to [begins[i], limits[i]) of out
+    limits,
+    counts,  # of names; -1 where the metadata are malformed
+    sizes,  # of the text
+    ends,
+    out,
+):
     """Write the names of a metadata as they stand in an object, ``,"name":``, and where each ends."""
     start, stop = slot_of(starts, stops, data, i)
     count, width, offsets, names, end = dictionary(data, start, stop)
@@ -71,15 +59,15 @@ def quote_names(
     at = begin
     base = max(i64(bases[i]), i64(0))
     found = NO_NAMES
-    if count != BROKEN:
+    if count != encoding.BROKEN:
         found = i64(count)
         k = i64(0)
         while k < found:
             first, last = name_at(data, u64(k), width, offsets, names, end)
-            if first != BROKEN:
+            if first != encoding.BROKEN:
                 at = put(out, limit, at, u64(ord(",")), u64(1))
                 at = put_text(out, limit, at, data, first, last, spark)
-            if max(first, at) == BROKEN:
+            if max(first, at) == encoding.BROKEN:
                 found = NO_NAMES
                 at = begin
             else:
@@ -93,27 +81,27 @@ def quote_names(
 
 
 def write_text(
-    i: Any,
-    block: Any,
-    validity: Any,
-    starts: Any,
-    stops: Any,
-    data: Any,
-    classes: Any,
-    marks: Any,  # as inspect_metadata writes them
-    bases: Any,  # this and the next three: as quote_names writes them
-    counts: Any,
-    ends: Any,
-    names: Any,
-    depth: Any,
-    spark: Any,
-    begins: Any,  # the text of the block goes to [begins[i], limits[i]) of out
-    limits: Any,
-    room: Any,  # WORDS words for each work item, and for each of depth levels of it
-    statuses: Any,
-    sizes: Any,
-    out: Any,
-) -> None:
+    i,
+    block,
+    validity,
+    starts,
+    stops,
+    data,
+    classes,
+    marks,  # as inspect_metadata writes them
+    bases,  # this and the next three: as quote_names writes them
+    counts,
+    ends,
+    names,
+    depth,
+    spark,
+    begins,  # the text of the block goes to [begins[i], limits[i]) of out
+    limits,
+    room,  # WORDS words for each work item, and for each of depth levels of it
+    statuses,
+    sizes,
+    out,
+):
     """Write the text of a block of rows, one behind the other. Each row gets a status and a size, whether there
     was room for its text or not.
     """
@@ -130,10 +118,10 @@ def write_text(
             mark = u64(marks[group])
             base = max(i64(bases[group]), i64(0))
         start, stop = slot_of(starts, stops, data, i64(row))
-        status = MALFORMED
+        status = encoding.MALFORMED
         end = at
         if not bit_is_set(validity, i64(row)):
-            status = SQL_NULL
+            status = encoding.SQL_NULL
         elif count >= 0:
             status, end = put_value(
                 out,
@@ -152,30 +140,14 @@ def write_text(
                 room,
                 slot,
             )
-        if status != OK:
+        if status != encoding.OK:
             end = at
         statuses[row] = status
         sizes[row] = i64(end - at)
         at = end
 
 
-def put_value(
-    out: Any,
-    limit: Any,
-    begin: Any,
-    data: Any,
-    start: Any,
-    stop: Any,
-    mark: Any,
-    base: Any,
-    known: Any,
-    ends: Any,
-    names: Any,
-    depth: Any,
-    spark: Any,
-    room: Any,
-    slot: Any,
-) -> Any:
+def put_value(out, limit, begin, data, start, stop, mark, base, known, ends, names, depth, spark, room, slot):
     """Write one value; return its status and where its text ends."""
     at = begin
     room[slot + NODES] = stop - start
@@ -191,7 +163,7 @@ def put_value(
     ids = u64(0)
     width = u64(0)
     offsets = u64(0)
-    status = OK
+    status = encoding.OK
     going = True
     while going:
         going = False
@@ -199,26 +171,32 @@ def put_value(
         if place < bound:
             header = u64(data[place])
         if place >= bound:
-            status = MALFORMED
-        elif header & BASIC < OBJECT:
+            status = encoding.MALFORMED
+        elif header & encoding.BASIC < encoding.OBJECT:
             status, at, letters = put_leaf(out, limit, at, data, place, bound, spark, letters)
         elif top == slot + depth * WORDS:
-            status = TOO_DEEP
+            status = encoding.TOO_DEEP
         else:
             room[top + NEXT] = k
             top += WORDS
             room[top + PLACE] = place
             room[top + STOP] = bound
-            at = put(out, limit, at, u64(ord("{")) if header & BASIC == OBJECT else u64(ord("[")), u64(1))
+            at = put(
+                out,
+                limit,
+                at,
+                u64(ord("{")) if header & encoding.BASIC == encoding.OBJECT else u64(ord("[")),
+                u64(1),
+            )
             count, id_width, ids, width, offsets, _, bound = frame(data, place, bound)
             k = u64(0)
-            if count == BROKEN:
-                status = MALFORMED
+            if count == encoding.BROKEN:
+                status = encoding.MALFORMED
             elif count > u64(room[slot + NODES]):
-                status = TOO_DEEP
+                status = encoding.TOO_DEEP
             else:
                 room[slot + NODES] = u64(room[slot + NODES]) - count
-        while status == OK and top > slot and not going:
+        while status == encoding.OK and top > slot and not going:
             if k < count:
                 if id_width == 0:
                     at = put(out, limit, at, u64(ord(",")), min(k, u64(1)))
@@ -227,7 +205,7 @@ def put_value(
                     number = little(data, ids + k * id_width, id_width)
                     highest = number
                     if number >= known:
-                        status = MALFORMED
+                        status = encoding.MALFORMED
                         number = u64(0)
                     elif k > 0:
                         highest = u64(room[top + HIGHEST])
@@ -250,14 +228,14 @@ def put_value(
                                 top,
                             )
                     room[top + HIGHEST] = highest
-                    if status == OK:
+                    if status == encoding.OK:
                         name = base + i64(number)
                         # The first has no comma.
                         first = u64(ends[name]) + 1 - min(k, u64(1))
                         at = copy(out, limit, at, names, first, u64(ends[name + 1]))
                 place = offsets + (count + 1) * width + little(data, offsets + k * width, width)
                 k += 1
-                going = status == OK
+                going = status == encoding.OK
             else:
                 at = put(out, limit, at, u64(ord("]")) if id_width == 0 else u64(ord("}")), u64(1))
                 top -= WORDS
@@ -266,30 +244,16 @@ def put_value(
                     count, id_width, ids, width, offsets, _, bound = frame(
                         data, u64(room[top + PLACE]), u64(room[top + STOP])
                     )
-                    if count == BROKEN:
-                        status = MALFORMED
+                    if count == encoding.BROKEN:
+                        status = encoding.MALFORMED
     return status, at
 
 
-def after(
-    data: Any,
-    ids: Any,
-    width: Any,
-    k: Any,
-    number: Any,
-    mark: Any,
-    base: Any,
-    known: Any,
-    ends: Any,
-    names: Any,
-    room: Any,
-    slot: Any,
-    top: Any,
-) -> Any:
+def after(data, ids, width, k, number, mark, base, known, ends, names, room, slot, top):
     """Return whether field `k` may stand behind the others, and the last name with it: if its name comes behind
     theirs, or none of them has it; the comparisons for that are bounded.
     """
-    status = OK
+    status = encoding.OK
     highest = u64(room[top + HIGHEST])
     left = u64(room[slot + STEPS])
     first, last = quoted(ends, base, number)
@@ -310,18 +274,18 @@ def after(
                 cost += (last - first) >> 3
                 same = same_bytes(names, begin, names, first, last - first)
         if same:
-            status = MALFORMED
+            status = encoding.MALFORMED
         elif cost > left:
-            status = TOO_DEEP
+            status = encoding.TOO_DEEP
         else:
             left -= cost
-        searching = status == OK
+        searching = status == encoding.OK
         j += 1
     room[slot + STEPS] = left
     return status, highest
 
 
-def quoted(ends: Any, base: Any, number: Any) -> Any:
+def quoted(ends, base, number):
     """Return where a name begins and ends within its quotes."""
     return u64(ends[base + i64(number)]) + 2, u64(ends[base + i64(number) + 1]) - 2
 

@@ -12,8 +12,8 @@ import numpy as np
 from bowstring.columnar.batch import Column
 from bowstring.errors import BowstringError, UsageError
 from bowstring.kernels import bitmap
-from bowstring.kernels.json.format import NODE
-from bowstring.kernels.json.names import KEYS, LENGTH, NAME, NO_ROOM, POOL_END, START, STATE
+from bowstring.kernels.json.keys import KEYS, LENGTH, NAME, NO_ROOM, POOL_END, START, STATE
+from bowstring.kernels.json.tree import NODE
 from bowstring.kernels.json.write import measure_rows, write_rows
 from bowstring.kernels.launch import launch
 from bowstring.kernels.variant.read_objects import (

@@ -15,7 +15,7 @@ from bowstring.errors import BowstringError, LimitExceeded
 from bowstring.kernels import bitmap
 from bowstring.kernels.launch import launch, launch_shared
 from bowstring.kernels.variant.bytes import VALUE, copy_bytes, measure_bytes
-from bowstring.kernels.variant.format import ARRAY, OBJECT
+from bowstring.kernels.variant.encoding import ARRAY, OBJECT
 from bowstring.kernels.variant.nested import (
     ANY_COUNT,
     count_children,

@@ -16,7 +16,7 @@ from bowstring.errors import LimitExceeded
 from bowstring.kernels import bitmap
 from bowstring.kernels.launch import launch, launch_shared
 from bowstring.kernels.variant.bytes import VALUE, measure_bytes
-from bowstring.kernels.variant.format import ARRAY, OBJECT
+from bowstring.kernels.variant.encoding import ARRAY, OBJECT
 from bowstring.kernels.variant.metadata import TEXT_ALONE, inspect_metadata
 from bowstring.kernels.variant.nested import (
     ANY_COUNT,

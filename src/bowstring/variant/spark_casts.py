@@ -20,9 +20,9 @@ from bowstring.kernels.launch import launch, launch_shared
 from bowstring.kernels.variant import numbers
 from bowstring.kernels.variant.nested import copy_slots
 from bowstring.kernels.variant.spark.decimals import spark_decimals, spark_text_decimals
-from bowstring.kernels.variant.spark.format import IS_HOLDER, measure_spark_strings, write_spark_strings
 from bowstring.kernels.variant.spark.numbers import IS_TEXT, spark_numbers
 from bowstring.kernels.variant.spark.parse import IS_LONG, spark_text_numbers, spark_text_reals
+from bowstring.kernels.variant.spark.strings import IS_HOLDER, measure_spark_strings, write_spark_strings
 from bowstring.kernels.variant.spark.times import (
     IS_REGION,
     IS_TODAY_IN_REGION,

@@ -14,7 +14,7 @@ import numpy as np
 
 from bowstring.kernels.launch import launch
 from bowstring.kernels.variant import numbers
-from bowstring.kernels.variant.format import OK, SIZES
+from bowstring.kernels.variant.encoding import OK, SIZES
 from bowstring.kernels.variant.metadata import NAMED, find_names
 from bowstring.kernels.variant.numbers import read_located
 from bowstring.kernels.variant.walk import BY_INDEX, BY_NAME, LATER, LOCATED, PLACE, ROOT, WHOLE, read_plain

@@ -16,8 +16,8 @@ import numpy as np
 from bowstring.columnar.batch import Column
 from bowstring.errors import BowstringError, InvalidBody, LimitExceeded, UsageError
 from bowstring.kernels import bitmap
-from bowstring.kernels.json import format as status
-from bowstring.kernels.json.format import NOTHING, READ
+from bowstring.kernels.json import tree as status
+from bowstring.kernels.json.tree import NOTHING, READ
 from bowstring.limits import Limits, limits_or_default
 from bowstring.variant.column import metadata_values, variant_of
 from bowstring.variant.json.source import Rules, Texts, check_rules, lines_of, progress, texts_of
@@ -155,7 +155,7 @@ def _raise_first(read: Read, texts: Texts, limits: Limits) -> None:
 
 
 def error_of(code: int, text: bytes, position: int, row: str, limits: Limits) -> BowstringError:
-    """Return the error of a row from its status code, of :mod:`bowstring.kernels.json.format`, and the byte
+    """Return the error of a row from its status code, of :mod:`bowstring.kernels.json.tree`, and the byte
     position; `text` is empty where it is too long, and `row` comes from :meth:`Texts.place`.
     """
     where = f"{row}, byte {position}"

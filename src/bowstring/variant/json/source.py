@@ -19,7 +19,7 @@ from bowstring.columnar.one_column import one_column
 from bowstring.columnar.slots import binary_view_slots, slots_of
 from bowstring.errors import LimitExceeded, MissingFile, UsageError
 from bowstring.kernels import bitmap
-from bowstring.kernels.json.format import NOTHING, OUTSIDE, READ, TOO_LONG
+from bowstring.kernels.json.tree import NOTHING, OUTSIDE, READ, TOO_LONG
 from bowstring.limits import Limits
 from bowstring.memory import Device, device_by_name
 

@@ -19,10 +19,10 @@ from typing import Any, Final, NamedTuple
 import numpy as np
 
 from bowstring.errors import InvalidBody, LimitExceeded
-from bowstring.kernels.json.format import BODY, HEAD, INTEGER, KEEP_LAST, NODE, RANGE, READ, SPARK, UNDECIDED
-from bowstring.kernels.json.names import KEYS, LENGTH, NAME, NO_ROOM, PLAN, SPARE, START, STATE, UNKNOWN
+from bowstring.kernels.json.keys import KEYS, LENGTH, NAME, NO_ROOM, PLAN, SPARE, START, STATE, UNKNOWN
 from bowstring.kernels.json.order import order_keys, write_keys
 from bowstring.kernels.json.read import count_nodes, read_rows
+from bowstring.kernels.json.tree import BODY, HEAD, INTEGER, KEEP_LAST, NODE, RANGE, READ, SPARK, UNDECIDED
 from bowstring.kernels.json.write import measure_rows, write_rows
 from bowstring.kernels.launch import launch
 from bowstring.limits import Limits

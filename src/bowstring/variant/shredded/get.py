@@ -14,7 +14,7 @@ from bowstring.columnar.parts import batch_parts
 from bowstring.columnar.slots import Slots, slots_of
 from bowstring.columnar.spans import buffer_or_none
 from bowstring.kernels import bitmap
-from bowstring.kernels.variant.format import PRIMITIVE, PRIMITIVES
+from bowstring.kernels.variant.encoding import PRIMITIVE, PRIMITIVES
 from bowstring.variant.column import VariantColumn, dictionary_of
 from bowstring.variant.gather import gather
 from bowstring.variant.nested import Parts, Source

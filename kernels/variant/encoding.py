@@ -6,7 +6,7 @@ end; `stop` is one past the last byte that may be looked at. What cannot be is :
 
 from __future__ import annotations
 
-from typing import Any, Final
+from typing import Final
 
 import numpy as np
 
@@ -70,7 +70,7 @@ SIZES: Final = np.array(
 SIZES.flags.writeable = False
 
 
-def little(data: Any, at: Any, width: Any) -> Any:
+def little(data, at, width):
     """Return an unsigned number of 1 to 4 bytes."""
     word = u64(data[at])
     if width > 1:
@@ -82,7 +82,7 @@ def little(data: Any, at: Any, width: Any) -> Any:
     return word
 
 
-def signed(data: Any, at: Any, width: Any) -> Any:
+def signed(data, at, width):
     """Return a signed number of 1 to 8 bytes."""
     word = u64(0)
     for k in range(START, width):
@@ -91,7 +91,7 @@ def signed(data: Any, at: Any, width: Any) -> Any:
     return i64(word << u64(spare)) >> spare
 
 
-def frame(data: Any, at: Any, stop: Any) -> Any:
+def frame(data, at, stop):
     """Return the parts of the object or array that begins at `at`, which is before `stop`: the number of
     elements, or :data:`BROKEN` if the parts do not fit; bytes per field id (0 in an array); begin of the ids;
     bytes per offset; begin of the offsets; begin and end of the values.
@@ -120,7 +120,7 @@ def frame(data: Any, at: Any, stop: Any) -> Any:
     return count, id_width, ids, offset_width, offsets, values, end
 
 
-def value_end(data: Any, at: Any, stop: Any) -> Any:
+def value_end(data, at, stop):
     """Return where the value that begins at `at` ends: by its own header, whatever offsets say.
 
     :data:`BROKEN` where that is not before or at `stop`, :data:`UNKNOWN` where its type has no known size.
@@ -149,7 +149,7 @@ def value_end(data: Any, at: Any, stop: Any) -> Any:
     return end
 
 
-def dictionary(data: Any, start: Any, stop: Any) -> Any:
+def dictionary(data, start, stop):
     """Return the parts of the metadata in ``[start, stop)`` of `data`: the number of names, or :data:`BROKEN`
     if it is malformed; bytes per offset; begin of the offsets; begin and end of the names.
     """
@@ -171,7 +171,7 @@ def dictionary(data: Any, start: Any, stop: Any) -> Any:
     return count, width, offsets, names, end
 
 
-def name_at(data: Any, index: Any, width: Any, offsets: Any, names: Any, end: Any) -> Any:
+def name_at(data, index, width, offsets, names, end):
     """Return where a name of a dictionary begins and ends; it begins at BROKEN where its offsets are wrong."""
     at = offsets + index * width
     first = names + little(data, at, width)
@@ -182,7 +182,7 @@ def name_at(data: Any, index: Any, width: Any, offsets: Any, names: Any, end: An
     return first, last
 
 
-def compared(left: Any, start: Any, stop: Any, right: Any, begin: Any, end: Any) -> Any:
+def compared(left, start, stop, right, begin, end):
     """Return whether bytes come before, with or after others: -1, 0 or 1; unsigned, the shorter first."""
     size = min(stop - start, end - begin)
     k = u64(0)

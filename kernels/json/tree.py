@@ -6,7 +6,7 @@ of children are numbered from the first node of their row. There is no kernel he
 
 from __future__ import annotations
 
-from typing import Any, Final
+from typing import Final
 
 from bowstring.kernels.types import i64, u8, u64
 
@@ -85,12 +85,12 @@ SIZE: Final = u64(3)
 BITS = u64(3)
 
 
-def masked(word: Any, size: Any) -> Any:
+def masked(word, size):
     """Return the first bytes of a word, less than 8 of them."""
     return word & ((1 << (size << BITS)) - 1)
 
 
-def put(out: Any, at: Any, word: Any, width: Any) -> None:
+def put(out, at, word, width):
     """Write the first 1 to 8 bytes of a word."""
     out[at] = u8(word & 0xFF)
     rest = word >> 8
@@ -101,7 +101,7 @@ def put(out: Any, at: Any, word: Any, width: Any) -> None:
         k += 1
 
 
-def width_of(number: Any) -> Any:
+def width_of(number):
     """Return how many bytes a number below 2^32 takes."""
     width = u64(1)
     if number > 0xFF:

@@ -6,22 +6,11 @@ slot. The hash depends on a random seed: else keys could be chosen so that all c
 
 from __future__ import annotations
 
-from typing import Any, Final
+from typing import Final
 
-from bowstring.kernels.json.format import (
-    BODY,
-    FULL,
-    HEAD,
-    KEEP_LAST,
-    NODE,
-    READ,
-    REPEATS,
-    SIZE,
-    TWICE,
-    UNEXPECTED,
-    masked,
-)
+from bowstring.kernels.json import tree
 from bowstring.kernels.json.strings import copy, string_end, unescape
+from bowstring.kernels.json.tree import masked
 from bowstring.kernels.types import u64
 from bowstring.kernels.words import load_word
 
@@ -69,7 +58,7 @@ OTHER = u64(0xD6E8FEB86659FD93)
 ABOVE = u64(24)
 
 
-def mixed(word: Any) -> Any:
+def mixed(word):
     """Return a word mixed with itself. The product of its halves makes the effect of a change depend on the
     whole word, and so on the seed: with constant factors only, changes of two words in a row could be chosen to
     cancel out.
@@ -78,7 +67,7 @@ def mixed(word: Any) -> Any:
     return found ^ (found >> 32)
 
 
-def hash_of(pool: Any, start: Any, size: Any, seed: Any) -> Any:
+def hash_of(pool, start, size, seed):
     """Return a hash of some bytes of the pool."""
     found = seed ^ (size * OTHER)
     at = start
@@ -93,7 +82,7 @@ def hash_of(pool: Any, start: Any, size: Any, seed: Any) -> Any:
     return found ^ (found >> 32)
 
 
-def same(left: Any, one: Any, right: Any, other: Any, size: Any) -> Any:
+def same(left, one, right, other, size):
     """Return whether two runs of bytes are equal, each followed by 8 bytes of anything."""
     difference = u64(0)
     done = u64(0)
@@ -105,9 +94,7 @@ def same(left: Any, one: Any, right: Any, other: Any, size: Any) -> Any:
     return difference == 0
 
 
-def expected_key(
-    data: Any, at: Any, stop: Any, part: Any, plan: Any, states: Any, names: Any, pool: Any
-) -> Any:
+def expected_key(data, at, stop, part, plan, states, names, pool):
     """Return the number plus one of the key at `at`, and its end, if it is the key that followed the last one
     before; else 0. Rows are alike, so this nearly always saves the search.
     """
@@ -134,9 +121,7 @@ def expected_key(
     return entry, at + size + 1
 
 
-def find_key(
-    pool: Any, start: Any, size: Any, found: Any, table: Any, begin: Any, mask: Any, names: Any
-) -> Any:
+def find_key(pool, start, size, found, table, begin, mask, names):
     """Return the entry of a key of this hash, 0 where there is none, and its place in the table."""
     place = found & mask
     entry = u64(table[begin + place])
@@ -152,18 +137,7 @@ def find_key(
     return entry & 0xFFFFFFFF, place
 
 
-def other_key(
-    data: Any,
-    at: Any,
-    stop: Any,
-    seed: Any,
-    part: Any,
-    plan: Any,
-    states: Any,
-    table: Any,
-    names: Any,
-    pool: Any,
-) -> Any:
+def other_key(data, at, stop, seed, part, plan, states, table, names, pool):
     """Return where a key ends that begins behind its quote, a status, and its number, and one.
 
     It is written behind the others in the pool, and stays there where it is a new one.
@@ -174,9 +148,9 @@ def other_key(
     size = end - at - dropped
     entry = u64(0)
     pool_stop = u64(plan[part * PLAN + POOL]) + u64(plan[part * PLAN + POOL_SIZE])
-    if status == READ and pool_end + size + SPARE > pool_stop:
-        status = FULL
-    if status == READ:
+    if status == tree.READ and pool_end + size + SPARE > pool_stop:
+        status = tree.FULL
+    if status == tree.READ:
         if dropped == 0:
             copy(data, at, pool, pool_end, size)
         else:
@@ -185,28 +159,26 @@ def other_key(
         mark = u64(0) if dropped == 0 else ESCAPES
         status, entry = enter_key(size, mark, seed, part, plan, states, table, names, pool)
         last = u64(states[state + LAST])
-        if last != 0 and status == READ:
+        if last != 0 and status == tree.READ:
             after = ((u64(plan[part * PLAN + TABLE]) >> 1) + last - 1) * NAME + PLACE
             names[after] = (u64(names[after]) & ~u64(0xFFFFFFFF)) | entry
         states[state + LAST] = entry
     return end, status, entry
 
 
-def enter_key(
-    size: Any, mark: Any, seed: Any, part: Any, plan: Any, states: Any, table: Any, names: Any, pool: Any
-) -> Any:
+def enter_key(size, mark, seed, part, plan, states, table, names, pool):
     """Return a status, and the number plus one of the key that was written behind the others in the pool."""
     state = part * STATE
     pool_end = u64(states[state + POOL_END])
     begin = u64(plan[part * PLAN + TABLE])
     mask = u64(plan[part * PLAN + SLOTS]) - 1
-    status = READ
+    status = tree.READ
     found = hash_of(pool, pool_end, size, seed)
     entry, place = find_key(pool, pool_end, size, found, table, begin, mask, names)
     if entry == 0:
         entry = u64(states[state + KEYS]) + 1
         if entry << 1 > mask:
-            status = FULL
+            status = tree.FULL
         else:
             name = ((begin >> 1) + entry - 1) * NAME
             names[name + START] = pool_end
@@ -219,7 +191,7 @@ def enter_key(
     return status, entry
 
 
-def forget_keys(part: Any, plan: Any, states: Any, table: Any, names: Any) -> None:
+def forget_keys(part, plan, states, table, names):
     """Take back the keys of a row that was refused, the last first: then no other is missed in the table."""
     state = part * STATE
     begin = u64(plan[part * PLAN + TABLE])
@@ -233,66 +205,44 @@ def forget_keys(part: Any, plan: Any, states: Any, table: Any, names: Any) -> No
     states[state + LAST] = 0
 
 
-def take_key(
-    key: Any,
-    origin: Any,
-    parent: Any,
-    undone: Any,
-    before: Any,
-    limit: Any,
-    rules: Any,
-    owned: Any,
-    nodes: Any,
-    children: Any,
-    names: Any,
-) -> Any:
+def take_key(key, origin, parent, undone, before, limit, rules, owned, nodes, children, names):
     """Mark a key as the current object's; return a status, and how many marks must be restored. A mark later
     than `before`, the last serial number of the row before, may be of an object around this one.
     """
     owner = u64(names[owned])
-    head = u64(nodes[(origin + parent) * NODE + HEAD])
+    head = u64(nodes[(origin + parent) * tree.NODE + tree.HEAD])
     current = head >> ABOVE
-    status = READ
+    status = tree.READ
     marks = undone
     if owner == current:
-        if rules & KEEP_LAST != 0:
-            nodes[(origin + parent) * NODE + HEAD] = head | REPEATS
+        if rules & tree.KEEP_LAST != 0:
+            nodes[(origin + parent) * tree.NODE + tree.HEAD] = head | tree.REPEATS
         else:
-            status = TWICE
+            status = tree.TWICE
     elif owner > before:
         # The lists of children are not made yet: their room holds the marks.
         if origin + marks < limit:
             children[origin + marks] = key << 32 | owner
             marks += 1
         else:
-            status = UNEXPECTED
+            status = tree.UNEXPECTED
     names[owned] = current
     return status, marks
 
 
-def close(
-    node: Any,
-    inside: Any,
-    listed: Any,
-    undone: Any,
-    origin: Any,
-    first: Any,
-    nodes: Any,
-    children: Any,
-    names: Any,
-) -> Any:
+def close(node, inside, listed, undone, origin, first, nodes, children, names):
     """Close a container: say where its children will be listed, and give keys their marks back.
 
     Return how many are listed now, and how many marks are left.
     """
-    count = u64(nodes[node + BODY])
-    mark = u64(nodes[node + SIZE])
+    count = u64(nodes[node + tree.BODY])
+    mark = u64(nodes[node + tree.SIZE])
     left = undone
     while left > mark:
         left -= 1
         entry = u64(children[origin + left])
         names[(first + (entry >> 32)) * NAME + OWNER] = entry & 0xFFFFFFFF
-    nodes[node + HEAD] = inside | (u64(nodes[node + HEAD]) & REPEATS) | count << ABOVE
-    nodes[node + BODY] = listed << 32 | count
-    nodes[node + SIZE] = 0
+    nodes[node + tree.HEAD] = inside | (u64(nodes[node + tree.HEAD]) & tree.REPEATS) | count << ABOVE
+    nodes[node + tree.BODY] = listed << 32 | count
+    nodes[node + tree.SIZE] = 0
     return listed + count, left
