@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import math
 from collections.abc import Sequence
-from typing import Any, Final, NamedTuple
+from typing import Any, Final
 
 import numpy as np
 
@@ -91,10 +91,11 @@ class Box:
         ... )
         (True, False)
         """
-        if not bool(meet(self.xmin, self.xmax, other.xmin, other.xmax)):
-            return False
         pairs = zip(self._ranges(), other._ranges(), strict=True)
-        return all(a is None or b is None or (a.least <= b.most and b.least <= a.most) for a, b in pairs)
+        return bool(meet(self.xmin, self.xmax, other.xmin, other.xmax)) and all(
+            None in (*one, *another) or (one[0] <= another[1] and another[0] <= one[1])
+            for one, another in pairs
+        )
 
     def merge(self, other: Box, *, geography: bool = False) -> Box:
         """Return a box that holds both; it has a Z or M only where both do.
@@ -116,21 +117,13 @@ class Box:
         """
         xmin, xmax = _joined((self.xmin, self.xmax), (other.xmin, other.xmax), geography=geography)
         y, z, m = (
-            _Range(min(a.least, b.least), max(a.most, b.most)) if a is not None and b is not None else None
-            for a, b in zip(self._ranges(), other._ranges(), strict=True)
+            (None, None) if None in (*one, *another) else (min(one[0], another[0]), max(one[1], another[1]))
+            for one, another in zip(self._ranges(), other._ranges(), strict=True)
         )
-        assert y is not None
-        return Box(xmin, y.least, xmax, y.most, *(z or (None, None)), *(m or (None, None)))
+        return Box(xmin, y[0], xmax, y[1], *z, *m)
 
-    def _ranges(self) -> tuple[_Range | None, _Range | None, _Range | None]:
-        z = None if self.zmin is None or self.zmax is None else _Range(self.zmin, self.zmax)
-        m = None if self.mmin is None or self.mmax is None else _Range(self.mmin, self.mmax)
-        return _Range(self.ymin, self.ymax), z, m
-
-
-class _Range(NamedTuple):
-    least: float
-    most: float
+    def _ranges(self) -> tuple[Any, Any, Any]:
+        return (self.ymin, self.ymax), (self.zmin, self.zmax), (self.mmin, self.mmax)
 
 
 def as_box(given: Any) -> Box:
@@ -180,17 +173,15 @@ def _joined(a: _Interval, b: _Interval, *, geography: bool) -> _Interval:
         return (high, low) if is_around else (least, most)
     # A range across the antimeridian leaves a gap. What both leave of it lies between the end of one and the
     # beginning of one.
+    gaps = [(high, low) for low in (a[1], b[1]) for high in (a[0], b[0]) if low < high]
+    # Of those in which neither range has a point; the ends of a gap do not belong to it.
     gaps = [
         (high, low)
-        for low in (a[1], b[1])
-        for high in (a[0], b[0])
-        if low < high and not any(_has_inside(each, low, high) for each in (a, b))
+        for high, low in gaps
+        if not any(
+            (least < high and most > low) if least <= most else (least < high or most > low)
+            for least, most in (a, b)
+        )
     ]
     whole = LONGITUDES if geography else (-math.inf, math.inf)
     return max(gaps, key=lambda gap: gap[0] - gap[1], default=whole)
-
-
-def _has_inside(taken: _Interval, low: float, high: float) -> bool:
-    """Return whether a range has a point of a gap, whose ends do not belong to it."""
-    least, most = taken
-    return (least < high and most > low) if least <= most else (least < high or most > low)

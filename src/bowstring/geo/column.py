@@ -6,6 +6,7 @@ import dataclasses
 import json
 from typing import Any, Final
 
+import numpy as np
 import pyarrow as pa
 
 from bowstring.columnar.batch import Column
@@ -22,12 +23,8 @@ EDGES: Final = ("planar", "spherical", "vincenty", "thomas", "andoyer", "karney"
 _NAMES: Final = (EXTENSION_NAME, "ogc.wkb")
 _CRS_TYPES: Final = ("projjson", "wkt2:2019", "authority_code", "srid")
 _STORAGE: Final = (
-    pa.lib.Type_BINARY,
-    pa.lib.Type_LARGE_BINARY,
-    pa.lib.Type_BINARY_VIEW,
-    pa.lib.Type_STRING,
-    pa.lib.Type_LARGE_STRING,
-    pa.lib.Type_STRING_VIEW,
+    *(pa.lib.Type_BINARY, pa.lib.Type_LARGE_BINARY, pa.lib.Type_BINARY_VIEW),
+    *(pa.lib.Type_STRING, pa.lib.Type_LARGE_STRING, pa.lib.Type_STRING_VIEW),
 )
 
 
@@ -86,14 +83,9 @@ class WkbType:
 
     def serialized(self) -> bytes:
         """Return the metadata as GeoArrow spells them."""
-        pairs: dict[str, Any] = {}
-        if self.crs is not None:
-            pairs["crs"] = self.crs
-        if self.crs_type is not None:
-            pairs["crs_type"] = self.crs_type
-        if self.is_geography:
-            pairs["edges"] = self.edges
-        return json.dumps(pairs).encode()
+        edges = self.edges if self.is_geography else None
+        pairs = {"crs": self.crs, "crs_type": self.crs_type, "edges": edges}
+        return json.dumps({name: each for name, each in pairs.items() if each is not None}).encode()
 
     @classmethod
     def parse(cls, serialized: bytes) -> WkbType:
@@ -196,43 +188,38 @@ class WkbColumn:
 
     column: Column
     type: WkbType  # what its coordinates mean; those of a column that is not marked are planar
-    # starts, stops: array of int32 or int64, shape (values,); where each value begins and ends
-    starts: Any
+    starts: Any  # int32 or int64: where each value begins and ends
     stops: Any
-    data: Any  # array of uint8
-    validity: Any  # array of uint8; a bitmap of the values, empty where none is null
-    # Which of the values is that of each row, where views share their bytes so often that each is looked at
-    # once; array of int32, shape (rows,), or None.
+    data: Any  # uint8
+    validity: Any  # a bitmap of the values, empty where none is null
+    # Which of the values is that of each row (int32), where views share their bytes so often that each is looked
+    # at once, or None.
     numbers: Any | None
 
 
 def open_column(source: Any) -> WkbColumn:
-    """Return a WKB column as kernels take it; only views are copied."""
-    # source: a Column, a Batch of one column, or Arrow data of one column; marked as geoarrow.wkb or not
+    """Return a WKB column, marked or not, as kernels take it; only views are copied."""
     column = one_column(source, "geometry")
     name, _ = _mark_of(column.field)
-    if (
-        column.dictionary is not None
-        or storage_type(column.type).id not in _STORAGE
-        or name not in ("", *_NAMES)
-    ):
+    is_binary = column.dictionary is None and storage_type(column.type).id in _STORAGE
+    if not is_binary or name not in ("", *_NAMES):
+        hint = "Convert other geometries to WKB, for example with geoarrow.pyarrow.as_wkb()."
         raise UsageError(
             "the column is no WKB",
             expected="binary, large_binary or binary_view, marked geoarrow.wkb or not marked",
             found=f"{column.type}, marked {name}" if name else str(column.type),
             where=column.name,
-            hint="Convert other geometries to WKB, for example with geoarrow.pyarrow.as_wkb()."
-            if name
-            else "",
+            hint=hint if name else "",
         )
     type_ = type_of(column) or WkbType()
-    with column.device.use():
+    device = column.device
+    with device.use():
         slots = slots_of(column)
-        check_order(slots, column.device, column.name)
-        size = len(slots.data)
-        if not slots.shared or are_bounded(column.device, slots.starts, slots.stops, size):
-            return WkbColumn(column, type_, slots.starts, slots.stops, slots.data, slots.validity, None)
-        distinct = distinct_slots(column.device, slots.starts, slots.stops, size)
+        check_order(slots, device, column.name)
+        starts, stops, data = slots.starts, slots.stops, slots.data
+        if not slots.shared or are_bounded(device, starts, stops, len(data)):
+            return WkbColumn(column, type_, starts, stops, data, slots.validity, None)
+        distinct = distinct_slots(device, starts, stops, len(data))
         if distinct is None:
             raise InvalidBody(
                 "the values of a WKB column overlap",
@@ -240,5 +227,4 @@ def open_column(source: Any) -> WkbColumn:
                 where=column.name,
             )
         numbers, starts, stops = distinct
-        empty = column.device.xp.empty(0, "u1")
-        return WkbColumn(column, type_, starts, stops, slots.data, empty, numbers)
+        return WkbColumn(column, type_, starts, stops, data, device.xp.empty(0, np.uint8), numbers)

@@ -64,7 +64,13 @@ def to_geopandas(data: Any, *, geometry: str | None = None) -> Any:
             found=repr(geometry) if marked_names else str(schema.names)[:200],
             hint="" if marked_names else "geo.field() makes the field of a column of WKB.",
         )
-    table = table.cast(pa.schema([_named(each) for each in table.schema], table.schema.metadata))
+    # GeoPandas knows one name of the extension type.
+    fields = [
+        each if type_ is None or isinstance(each.type, pa.ExtensionType) else marked(each, type_)
+        for each in table.schema
+        for type_ in (type_of(each),)
+    ]
+    table = table.cast(pa.schema(fields, table.schema.metadata))
     try:
         return geopandas.GeoDataFrame.from_arrow(table, geometry=geometry)
     except shapely.errors.ShapelyError as error:
@@ -73,9 +79,3 @@ def to_geopandas(data: Any, *, geometry: str | None = None) -> Any:
             found=str(error)[:200],
             hint="geo.validate() has the status of every row.",
         ) from error
-
-
-def _named(field: pa.Field) -> pa.Field:
-    """Return the field of a WKB column with the name of the extension type that GeoPandas knows."""
-    type_ = type_of(field)
-    return field if type_ is None or isinstance(field.type, pa.ExtensionType) else marked(field, type_)

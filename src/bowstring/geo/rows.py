@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import dataclasses
-from typing import TYPE_CHECKING, Any, Final, Literal
+from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple
 
 import numpy as np
 import pyarrow as pa
@@ -23,7 +22,7 @@ from bowstring.limits import Limits, limits_or_default
 if TYPE_CHECKING:
     from bowstring.geo.box import Box
     from bowstring.geo.column import WkbColumn
-    from bowstring.memory import Buffer, Device
+    from bowstring.memory import Device
 
 Dimensions = Literal["xy", "xyz", "xym", "xyzm"]
 OnError = Literal["raise", "null"]
@@ -31,17 +30,15 @@ OnError = Literal["raise", "null"]
 _DIMENSIONS: Final = ("xy", "xyz", "xym", "xyzm")
 
 
-@dataclasses.dataclass(frozen=True, slots=True)
-class _Extents:
-    """Doubles of each row, and flags."""
+class _Extents(NamedTuple):
+    """Doubles of each row by axis (`least`, `greatest`), and flags of each row."""
 
-    # least, greatest: dict of str to array of float64; of ``"x"``, ``"y"``, ``"z"`` and ``"m"``
     least: dict[str, Any]
     greatest: dict[str, Any]
-    has: dict[str, Any]  # dict of str to array of bool; whether a row has such coordinates
-    known: Any  # array of bool; whether the row has a box
-    unbounded: Any  # array of bool; whether it has coordinates, and no box holds it
-    valid: Any  # array of bool; whether it is neither null nor wrong
+    has: dict[str, Any]  # whether it has such coordinates
+    known: Any  # whether it has a box
+    unbounded: Any  # whether it has coordinates, and no box holds it
+    valid: Any  # whether it is neither null nor wrong
 
 
 def bounds(
@@ -92,15 +89,14 @@ def bounds(
     device, rows = opened.column.device, len(opened.column)
     with device.use():
         boxes = _extents(opened, limits, on_error)
-        names = [f"{axis}{side}" for side in ("min", "max") for axis in dimensions]
-        buffers = [_bits(boxes.known, device)]
-        for name in names:
-            values = (boxes.least if name[1:] == "min" else boxes.greatest)[name[0]]
-            optional = name[0] in "zm"
-            buffers += _bits(boxes.has[name[0]], device) if optional else None, buffer_or_none(values, device)
-        fields = [pa.field(name, pa.float64(), name[0] in "zm") for name in names]
+        arrays, fields = [bitmap.packed(boxes.known)], []
+        for side, values in (("min", boxes.least), ("max", boxes.greatest)):
+            for axis in dimensions:
+                optional = axis in "zm"
+                arrays += bitmap.packed(boxes.has[axis]) if optional else None, values[axis]
+                fields.append(pa.field(f"{axis}{side}", pa.float64(), optional))
         nodes = [(rows, -1), *((rows, -1 if each.nullable else 0) for each in fields)]
-        return _column(pa.field("bounds", pa.struct(fields)), rows, nodes, buffers, device)
+        return _column(pa.field("bounds", pa.struct(fields)), nodes, arrays, device)
 
 
 def intersects_box(
@@ -145,17 +141,14 @@ def intersects_box(
     with device.use():
         boxes = _extents(opened, limits, on_error)
         inside = boxes.known & meet(boxes.least["x"], boxes.greatest["x"], box.xmin, box.xmax)
-        for axis, least, greatest in (
-            ("y", box.ymin, box.ymax),
-            ("z", box.zmin, box.zmax),
-            ("m", box.mmin, box.mmax),
-        ):
+        sides = zip("yzm", (box.ymin, box.zmin, box.mmin), (box.ymax, box.zmax, box.mmax), strict=True)
+        for axis, least, greatest in sides:
             if least is not None and greatest is not None:
                 meets = (boxes.least[axis] <= greatest) & (boxes.greatest[axis] >= least)
                 inside = inside & (meets | ~boxes.has[axis])
         inside = inside | boxes.unbounded
-        buffers = [_bits(boxes.valid, device), _bits(inside, device)]
-        return _column(pa.field("intersects", pa.bool_()), rows, [(rows, -1)], buffers, device)
+        arrays = [bitmap.packed(boxes.valid), bitmap.packed(inside)]
+        return _column(pa.field("intersects", pa.bool_()), [(rows, -1)], arrays, device)
 
 
 def validate(column: Any, *, limits: Limits | None = None) -> Column:
@@ -189,7 +182,7 @@ def validate(column: Any, *, limits: Limits | None = None) -> Column:
     with device.use():
         statuses = scan(opened, limits, spread=False).statuses
         field = pa.field("status", pa.uint8(), nullable=False)
-        return _column(field, rows, [(rows, 0)], [None, buffer_or_none(statuses, device)], device)
+        return _column(field, [(rows, 0)], [None, statuses], device)
 
 
 def _extents(opened: WkbColumn, limits: Limits, on_error: OnError) -> _Extents:
@@ -216,12 +209,7 @@ def _extents(opened: WkbColumn, limits: Limits, on_error: OnError) -> _Extents:
     return _Extents(least, greatest, has, known, unbounded, valid)
 
 
-def _bits(flags: Any, device: Device) -> Buffer | None:
-    return buffer_or_none(bitmap.packed(flags), device)
-
-
-def _column(
-    field: pa.Field, rows: int, nodes: list[tuple[int, int]], buffers: list[Buffer | None], device: Device
-) -> Column:
-    layout = Layout.of(pa.schema([field]))
-    return make_batch(Batch, layout, rows, np.array(nodes, np.int64), buffers, device=device)[0]
+def _column(field: pa.Field, nodes: list[tuple[int, int]], arrays: list[Any], device: Device) -> Column:
+    layout, table = Layout.of(pa.schema([field])), np.array(nodes, np.int64)
+    buffers = [None if each is None else buffer_or_none(each, device) for each in arrays]
+    return make_batch(Batch, layout, nodes[0][0], table, buffers, device=device)[0]

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import dataclasses
 import enum
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import numpy as np
 
@@ -49,56 +48,34 @@ class Status(enum.IntEnum):
         return self > Status.NULL
 
 
-@dataclasses.dataclass(frozen=True, slots=True)
-class Scanned:
-    """What a pass found."""
+class Scanned(NamedTuple):
+    """What a pass gives: states, of blocks or of rows (`bowstring.kernels.geo.wkb`), and a status of each row."""
 
-    # States, of blocks or of rows (`bowstring.kernels.geo.wkb`); array of int64, shape (10, slots).
-    keys: Any
+    keys: Any  # array of int64, shape (10, slots)
     masks: Any  # array of uint64, shape (slots,); types and edges
     statuses: Any  # array of uint8, shape (rows,)
 
 
 def scan(opened: WkbColumn, limits: Limits, *, spread: bool) -> Scanned:
     """Scan a column once; with `spread`, each row has a state of its own. Call it within ``device.use()``."""
-    device, values = opened.column.device, len(opened.starts)
-    xp = device.xp
+    xp, values = opened.column.device.xp, len(opened.starts)
     block = max(_SMALLEST_BLOCK, -(-values // _ITEMS))
     items = -(-values // block)
     slots = values if spread else items
-    state = xp.empty(slots * int(KEYS), np.int64)
-    masks = xp.empty(slots, np.uint64)
+    state, masks = xp.empty(slots * int(KEYS), np.int64), xp.empty(slots, np.uint64)
     statuses = xp.empty(values, np.uint8)
-    launch(
-        scan_wkb,
-        items,
-        block,
-        int(spread),
-        opened.validity,
-        opened.starts,
-        opened.stops,
-        opened.data,
-        limits.depth,
-        xp.empty(items * limits.depth, np.uint64),
-        state,
-        masks,
-        statuses,
-    )
-    return _of_rows(opened, Scanned(state.reshape(int(KEYS), slots), masks, statuses), spread=spread)
-
-
-def _of_rows(opened: WkbColumn, found: Scanned, *, spread: bool) -> Scanned:
-    if opened.numbers is None:
-        return found
-    xp = opened.column.device.xp
-    statuses = found.statuses[opened.numbers]
-    validity = opened.column.validity
-    if validity is not None:
-        valid = bitmap.expanded(validity, 0, len(opened.column)) != np.uint8(0)
-        statuses = xp.where(valid, statuses, np.uint8(Status.NULL))
-    if not spread:
-        return Scanned(found.keys, found.masks, statuses)
-    return Scanned(found.keys[:, opened.numbers], found.masks[opened.numbers], statuses)
+    scratch = xp.empty(items * limits.depth, np.uint64)
+    wkb = opened.validity, opened.starts, opened.stops, opened.data
+    launch(scan_wkb, items, block, int(spread), *wkb, limits.depth, scratch, state, masks, statuses)
+    keys, numbers = state.reshape(int(KEYS), slots), opened.numbers
+    if numbers is not None:
+        statuses = statuses[numbers]
+        if opened.column.validity is not None:
+            valid = bitmap.expanded(opened.column.validity, 0, len(opened.column)) != np.uint8(0)
+            statuses = xp.where(valid, statuses, np.uint8(Status.NULL))
+        if spread:
+            keys, masks = keys[:, numbers], masks[numbers]
+    return Scanned(keys, masks, statuses)
 
 
 def doubles(keys: Any) -> Any:
@@ -122,9 +99,8 @@ def check_statuses(opened: WkbColumn, statuses: Any, limits: Limits) -> None:
             where=where,
         )
     number = row if opened.numbers is None else int(device.to_host(opened.numbers[row : row + 1])[0])
-    start, stop = (
-        int(device.to_host(each[number : number + 1])[0]) for each in (opened.starts, opened.stops)
-    )
+    bounds = opened.starts, opened.stops
+    start, stop = (int(device.to_host(each[number : number + 1])[0]) for each in bounds)
     found = "bytes outside of the column"
     if 0 <= start <= stop <= len(opened.data):
         first = device.to_host(opened.data[start : min(stop, start + _SHOWN)]).tobytes()

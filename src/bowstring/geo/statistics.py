@@ -111,20 +111,6 @@ def statistics(column: Any, *, limits: Limits | None = None) -> Statistics:
     least = every[0::2].min(axis=1, initial=info.max)
     greatest = every[1::2].max(axis=1, initial=info.min)
     mask = int(np.bitwise_or.reduce(np.concatenate(masks), initial=0))
-    return _judged(least, greatest, mask, geography=geography)
-
-
-def _pieces(column: Any) -> Iterator[Any]:
-    """Yield a column in the chunks that it has: nothing is copied to put them together."""
-    if isinstance(column, pa.ChunkedArray) and column.num_chunks > 1:
-        yield from column.chunks
-    elif isinstance(column, pa.Table) and column.num_columns == 1 and column.num_rows:
-        yield from column.to_batches()
-    else:
-        yield column
-
-
-def _judged(least: Any, greatest: Any, mask: int, *, geography: bool) -> Statistics:
     # Types come as 7 bits for each of XY, XYZ, XYM and XYZM.
     bits = [bit for bit in range(_TYPES * _DIMENSIONS) if mask >> bit & 1]
     types = tuple(bit // _TYPES * 1000 + bit % _TYPES + 1 for bit in bits)
@@ -139,3 +125,13 @@ def _judged(least: Any, greatest: Any, mask: int, *, geography: bool) -> Statist
     z = (float(zmin), float(zmax)) if has_z else (None, None)
     m = (float(mmin), float(mmax)) if has_m else (None, None)
     return Statistics(Box(float(xmin), float(ymin), float(xmax), float(ymax), *z, *m), types, True, geography)
+
+
+def _pieces(column: Any) -> Iterator[Any]:
+    """Yield a column in the chunks that it has: nothing is copied to put them together."""
+    if isinstance(column, pa.ChunkedArray) and column.num_chunks > 1:
+        yield from column.chunks
+    elif isinstance(column, pa.Table) and column.num_columns == 1 and column.num_rows:
+        yield from column.to_batches()
+    else:
+        yield column

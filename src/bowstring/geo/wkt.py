@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import struct
-from typing import Final
+from typing import Any, Final
 
 from bowstring.errors import InvalidBody
 
@@ -51,37 +51,32 @@ class _Reader:
         if depth > _DEEPEST:
             raise InvalidBody("collections are too deep", expected=f"at most {_DEEPEST}")
         self._order = "<" if self._take("B")[0] else ">"
-        code = self._count()
-        dimensions = sum(value for flag, value in _EWKB.items() if code & flag)
+        code = int(self._take("I")[0])
         if code & _SRID:
-            self._count()
+            self._take("I")
         thousands, kind = divmod(code & 0x0FFF_FFFF, 1000)
-        dimensions |= thousands
+        dimensions = thousands | sum(value for flag, value in _EWKB.items() if code & flag)
         name = f"{_NAMES[kind]}{_DIMENSIONS[dimensions]} "
         tag = name if named else ""
         size = 2 + (dimensions & 1) + (dimensions >> 1)
         if kind == _POINT:
             text = self._points(1, size)
             return f"{tag}EMPTY" if set(text.split()) == {"nan"} else f"{tag}({text})"
-        count = self._count()
+        [count] = self._take("I")
         if kind == _LINE:
             text = self._points(count, size)
         elif kind == _POLYGON:
-            text = ", ".join(f"({self._points(self._count(), size)})" for _ in range(count))
+            text = ", ".join(f"({self._points(self._take('I')[0], size)})" for _ in range(count))
         else:
             named = kind == _COLLECTION
             text = ", ".join(self.geometry(named=named, depth=depth + 1) for _ in range(count))
         return f"{tag}({text})" if count else f"{tag}EMPTY"
 
     def _points(self, count: int, size: int) -> str:
-        numbers = self._take(f"{count * size}d")
-        points = zip(*[iter(numbers)] * size, strict=True)
+        points = zip(*[iter(self._take(f"{count * size}d"))] * size, strict=True)
         return ", ".join(" ".join(repr(each).removesuffix(".0") for each in point) for point in points)
 
-    def _count(self) -> int:
-        return int(self._take("I")[0])
-
-    def _take(self, form: str) -> tuple[float, ...]:
+    def _take(self, form: str) -> tuple[Any, ...]:
         values = struct.unpack_from(self._order + form, self._wkb, self.at)
         self.at += struct.calcsize(self._order + form)
         return values
