@@ -29,37 +29,10 @@ _BESIDE_HINT: Final = (
 
 
 class Target:
-    """Where a writer puts its bytes.
+    """Where a writer puts its bytes: a new file beside the one that a path names, which gets the name at the end.
 
-    Of a path, `file` is a new file beside the one that the path names; `finish` gives it the name, and `discard`
-    removes it. The file that was there before is never changed, so that views of it stay as they are. A file
-    object is the caller's: it is written directly, and neither closed nor flushed. So is what a path names that is
-    not a regular file, such as ``/dev/stdout`` or a FIFO, which is closed at the end.
-
-    Parameters
-    ----------
-    sink
-        A path, or a binary file opened for writing.
-
-    Raises
-    ------
-    UsageError
-        It is neither.
-    MissingFile
-        There is no such folder.
-    NotWritable
-        The file or its folder may not be written.
-
-    Examples
-    --------
-    >>> import tempfile
-    >>> path = os.path.join(tempfile.mkdtemp(), "a")
-    >>> with Target(path) as file:
-    ...     size = file.write(b"all of it")
-    ...     os.path.exists(path)
-    False
-    >>> os.path.getsize(path)
-    9
+    The file that was there is never changed: views of it stay as they are. A file object is the caller's, written
+    directly and neither closed nor flushed. What is not a regular file, such as a FIFO, is written as it is too.
     """
 
     def __init__(self, sink: Any) -> None:
@@ -134,13 +107,7 @@ class FileWriter(Closing):
 
 
 def file_path(path: Any) -> str:
-    """Return what names a file, if it can: it may not be there.
-
-    Raises
-    ------
-    UsageError
-        No file can have that name.
-    """
+    """Return what names a file, which may not be there; refuse what no file can be called."""
     try:
         name = os.fsencode(path)
     except (TypeError, UnicodeEncodeError) as error:
@@ -151,13 +118,7 @@ def file_path(path: Any) -> str:
 
 
 def check_file(file: Any, wanted: Literal["readable", "writable"]) -> None:
-    """Refuse a file object that is closed, or says that it was opened for something else.
-
-    Raises
-    ------
-    UsageError
-        It is.
-    """
+    """Refuse a file object that is closed, or says that it was opened for something else."""
     if getattr(file, "closed", False) is True:
         raise UsageError("the file is closed", found=repr(file)[:120])
     asked = getattr(file, wanted, None)

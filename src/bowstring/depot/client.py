@@ -409,7 +409,7 @@ class Depot(Closing):
         Raises
         ------
         UnknownName
-            None.
+            The name means nothing.
         """
         return self.lookup_range(name)[1]
 

@@ -17,11 +17,8 @@ from typing import TYPE_CHECKING, Any, Final, Literal, NoReturn
 
 from bowstring.closing import Closing
 from bowstring.columnar.display import table_of_facts
-from bowstring.dissociated.endpoint import Endpoint, Offer, this_host
-from bowstring.dissociated.location import Location
-from bowstring.dissociated.partitions import are_enabled
+from bowstring.dissociated.endpoint import Endpoint
 from bowstring.dissociated.producer import Outcome
-from bowstring.dissociated.tags import Want
 from bowstring.errors import (
     BowstringError,
     ClosedError,
@@ -34,7 +31,7 @@ from bowstring.limits import Limits, limits_or_default
 from bowstring.locks import Condition
 from bowstring.memory import Pool, kept_for_good, named_streams, on_streams
 from bowstring.server.acceptor import Acceptor
-from bowstring.server.advertising import advertised_host, host_to_name, reached_at
+from bowstring.server.advertising import Addresses, advertised_host
 from bowstring.server.arguments import check_address, check_offer, check_retain, check_seconds, check_token
 from bowstring.server.catalogue import Catalogue, Publication, taken
 from bowstring.server.filling import EmptyTable
@@ -125,26 +122,25 @@ class Server(Closing):
         if not isinstance(pool, Pool | None):
             raise UsageError("not a pool", expected="a bowstring.Pool", found=repr(pool))
         check_address(address, token, plaintext=plaintext, tls=tls)
-        self._advertise = None if advertise is None else advertised_host(advertise, address)
+        host = None if advertise is None else advertised_host(advertise, address)
         self.limits = limits
         self._own_pool = pool is None
         self.pool = pool or Pool()
         self._pid = os.getpid()
-        self._locations: dict[tuple[Want, str], str] = {}
         self._changed = Condition()
         self._catalogue = Catalogue(self._changed, token)
         self._beginning = threading.Lock()  # of data sets by their first append
         self._closed = False
         session_of = functools.partial(Session, self._catalogue, self.pool, limits, self._ended)
         self._acceptor = Acceptor(session_of, limits, self._changed)
-        self._reached: dict[str, str] = {}
-        self._listen(address, tls)
+        self._addresses = Addresses(self._acceptor, token, host)
+        self._addresses.listen(address, tls)
         _servers.add(self)
 
     @property
     def address(self) -> str:
         """Where the server listens, as a transport dials it."""
-        return next(iter(self._reached))
+        return self._addresses.first
 
     # Offering.
 
@@ -267,7 +263,7 @@ class Server(Closing):
             )
         # Now, so that the first reader waits no longer than the others.
         if isinstance(source, MaterializedSource):
-            source.prepare(pointers=self._passes_memory)
+            source.prepare(pointers=self._addresses.passes_memory)
         publication = Publication(name, source, readers, self._changed)
         publication.separate = separate
         if retain is not None:
@@ -280,9 +276,9 @@ class Server(Closing):
             self._check()
             self._catalogue.add(publication, replace=replace, ttl=ttl)
         # Two connections could be answered by two versions of one name.
-        by_name = self._names_open and not separate
+        by_name = self._addresses.names_open and not separate
         ticket = name.encode() if by_name else publication.ticket
-        return self._endpoint(ticket, separate=separate)
+        return self._addresses.endpoint(ticket, separate=separate)
 
     async def publish_async(self, name: str, data: Any, **options: Any) -> Endpoint:
         """Do what `publish` does, for programs on asyncio: a worker copies, and the event loop goes on.
@@ -515,46 +511,7 @@ class Server(Closing):
         """
         self._check()
         check_address(address, self._catalogue.token, plaintext=plaintext, tls=tls)
-        return self._listen(address, tls)
-
-    def _listen(self, address: str, tls: TlsConfig | ssl.SSLContext | None) -> str:
-        host = self._advertise or host_to_name(address, tls)  # which may look names up: nothing listens yet
-        listened = self._acceptor.listen(address, tls)
-        self._reached[listened] = reached_at(listened, host)
-        listeners = self._acceptor.listeners
-        self._passes_memory = listeners[0].channels.passes_memory is not None
-        # Whether every reader of this server may ask by name: processes of this user, or such with a certificate.
-        all_known = all(each.channels.authenticated or each.asks_certificates for each in listeners)
-        self._names_open = self._catalogue.token is not None or all_known
-        return listened
-
-    def _endpoint(self, ticket: bytes, *, separate: bool) -> Endpoint:
-        location = self._location
-        if separate:
-            endpoint = Endpoint(location(Want.METADATA), ticket, location(Want.BODIES))
-        else:
-            endpoint = Endpoint(location(Want.DATA), ticket)
-        if len(self._reached) == 1:
-            return endpoint
-        more = [location(Want.DATA, address) for address in [*self._reached][1:]]
-        others = tuple(map(Offer, more[1:]))
-        return dataclasses.replace(endpoint, elsewhere=more[0], host=this_host(), others=others)
-
-    def _location(self, want: Want, address: str | None = None) -> str:
-        at = next(iter(self._reached)) if address is None else address
-        said = self._locations.get((want, at))
-        if said is None:
-            location = Location(
-                self._reached[at],
-                int(want),
-                int(Want.FREE),
-                None,
-                int(Want.HELLO),
-                self._catalogue.token,
-                want is Want.DATA and are_enabled(),
-            )
-            said = self._locations[want, at] = str(location)
-        return said
+        return self._addresses.listen(address, tls)
 
     def withdraw(self, name: str) -> None:
         """Offer a data set no longer; those who read it keep what they have.
@@ -626,9 +583,9 @@ class Server(Closing):
         return {each.name: endpoint for each, endpoint in self._offered()}
 
     def _offered(self) -> list[tuple[Publication, Endpoint]]:
-        by_name = self._names_open
+        addresses = self._addresses
         return [
-            (each, self._endpoint(each.name.encode() if by_name else each.ticket, separate=False))
+            (each, addresses.endpoint(each.name.encode() if addresses.names_open else each.ticket))
             for each in self._catalogue.offered()
         ]
 
@@ -724,7 +681,7 @@ def offer(
     with server._changed:
         server._check()
         server._catalogue.enter(publication)
-    return publication, server._endpoint(publication.ticket, separate=False)
+    return publication, server._addresses.endpoint(publication.ticket)
 
 
 def listen_unnamed(server: Server, address: str) -> None:

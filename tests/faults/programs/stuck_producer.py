@@ -93,7 +93,7 @@ def hear_nothing(query: str) -> None:
 
 
 def main() -> None:
-    Session._send = send_until_stuck  # type: ignore[method-assign]
+    Session._send = send_until_stuck  # type: ignore[assignment,method-assign]
     Session._send_first = send_first_until_stuck  # type: ignore[assignment,method-assign]
     server = bow.Server(sys.argv[1], tls=TLS, limits=bow.Limits(heartbeat=60.0))
     table = pa.Table.from_batches([batch_of(number) for number in range(3)])
