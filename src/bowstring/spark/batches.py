@@ -173,10 +173,10 @@ class _FromSpark(_Forms):
     _of_spark = True
 
     def form(self, field: pa.Field, name: str, path: str, depth: int = 0) -> Form:
-        made = super().form(field, name, path, depth)
+        form = super().form(field, name, path, depth)
         if not types.is_marked(field.type, b"variant"):
-            return made
-        return Form(marked_field(made.field), made.convert)
+            return form
+        return Form(marked_field(form.field), form.convert)
 
     def _type(self, field: pa.Field, path: str, depth: int) -> tuple[pa.DataType, Convert | None]:
         type_ = field.type
