@@ -286,7 +286,7 @@ def test_what_a_plan_does_not_know_is_not_refused(writer: Any, monkeypatch: pyte
     writer.DatasetWriter({"path": "ev"}, made(pa.int64(), "UTC", pa.string()), overwrite=False)
     with pytest.raises(bow.UsageError, match="another schema"):
         writer.DatasetWriter({"path": "ev"}, made(pa.int32(), "UTC", pa.string()), overwrite=False)
-    monkeypatch.setattr(writer, "driver_identity", lambda _: "another")
+    monkeypatch.setattr("bowstring.spark.task.driver_identity", lambda _: "another")
     writer.DatasetWriter({"path": "ev"}, SCHEMA, overwrite=False)
 
 

@@ -23,14 +23,7 @@ from bowstring.columnar.parts import batch_parts
 from bowstring.dissociated.endpoint import Dataset, Endpoint
 from bowstring.errors import BowstringError, InvalidMetadata, ProtocolError, Unsupported, UsageError
 from bowstring.ipc.body.check import check
-from bowstring.ipc.flatbuf.message import (
-    Message,
-    MessageKind,
-    MetadataVersion,
-    decode_dictionary,
-    decode_message,
-    decode_record_batch,
-)
+from bowstring.ipc.flatbuf import message as flat
 from bowstring.ipc.flatbuf.schema import decode_schema
 from bowstring.ipc.framing import read_metadata
 from bowstring.ipc.source import open_source
@@ -93,7 +86,7 @@ def _inspect_arrow_stream(path: str, facts: Facts, most: int) -> None:
                 metadata = read_metadata(source, DEFAULT_LIMITS)
                 if metadata is None:
                     break
-                message = decode_message(metadata, DEFAULT_LIMITS)
+                message = flat.decode_message(metadata, DEFAULT_LIMITS)
                 seen: Facts = {
                     "kind": message.kind.name.lower().replace("_", " "),
                     "at_byte": at,
@@ -110,9 +103,9 @@ def _inspect_arrow_stream(path: str, facts: Facts, most: int) -> None:
         facts["bytes_read"] = source.position
 
 
-def _look(message: Message, layout: Layout | None, seen: Facts, facts: Facts, most: int) -> Layout:
+def _look(message: flat.Message, layout: Layout | None, seen: Facts, facts: Facts, most: int) -> Layout:
     """Add what a message of a stream holds to its facts and to those of the stream; return the stream's layout."""
-    if message.kind is MessageKind.SCHEMA:
+    if message.kind is flat.MessageKind.SCHEMA:
         schema, _, endianness, layout = decode_schema(message, DEFAULT_LIMITS)
         facts["schema"] = schema_facts(schema)
         if schema.metadata:
@@ -122,22 +115,22 @@ def _look(message: Message, layout: Layout | None, seen: Facts, facts: Facts, mo
     if layout is None:
         raise InvalidMetadata("a stream begins with its schema", found=message.kind.name)
     part = layout
-    if message.kind is MessageKind.DICTIONARY_BATCH:
-        dictionary = decode_dictionary(message)
+    if message.kind is flat.MessageKind.DICTIONARY_BATCH:
+        dictionary = flat.decode_dictionary(message)
         if dictionary.id not in layout.dictionaries:
             raise InvalidMetadata("no field has a dictionary of this id", found=f"id {dictionary.id}")
         header, part = dictionary.batch, layout.dictionaries[dictionary.id]
         seen |= {"dictionary": dictionary.id, "is_delta": dictionary.is_delta}
         facts["dictionary_batches"] += 1
     else:
-        header = decode_record_batch(message)
+        header = flat.decode_record_batch(message)
         facts["batches"] += 1
         facts["rows"] += header.length
     seen["rows"] = header.length
     if header.compression is not None:
         seen["compression"] = header.compression
     # Bodies of V4, compressed ones and nodes without bitmaps follow rules that only their reader knows.
-    elif message.version is MetadataVersion.V5 and not part.bitmapless.size:
+    elif message.version is flat.MetadataVersion.V5 and not part.bitmapless.size:
         check(header, part, message.body_length)
     if facts["batches"] > most:
         return layout
@@ -199,22 +192,20 @@ def _row_group(file: OpenFile, index: int, most: int) -> Facts:
         "uncompressed_bytes": group.total_byte_size,
     }
     if index < most:
-        facts["columns"] = [_chunk(file, index, leaf) for leaf in range(group.num_columns)]
-    return facts
-
-
-def _chunk(file: OpenFile, group: int, leaf: int) -> Facts:
-    chunk, statistics = file.column_chunk(group, leaf), file.statistics(group, leaf)
-    facts: Facts = {
-        "name": chunk.path_in_schema,
-        "type": chunk.physical_type,
-        "compression": chunk.compression,
-        "encodings": " ".join(dict.fromkeys(chunk.encodings)),
-        "compressed_bytes": chunk.total_compressed_size,
-        "uncompressed_bytes": chunk.total_uncompressed_size,
-    }
-    if statistics is not None and statistics.has_null_count:
-        facts["nulls"] = statistics.null_count
+        facts["columns"] = columns = []
+        for leaf in range(group.num_columns):
+            chunk, statistics = file.column_chunk(index, leaf), file.statistics(index, leaf)
+            column: Facts = {
+                "name": chunk.path_in_schema,
+                "type": chunk.physical_type,
+                "compression": chunk.compression,
+                "encodings": " ".join(dict.fromkeys(chunk.encodings)),
+                "compressed_bytes": chunk.total_compressed_size,
+                "uncompressed_bytes": chunk.total_uncompressed_size,
+            }
+            if statistics is not None and statistics.has_null_count:
+                column["nulls"] = statistics.null_count
+            columns.append(column)
     return facts
 
 
@@ -289,7 +280,7 @@ def _inspect_endpoint(endpoint: Endpoint, tls: TlsConfig | None, facts: Facts, m
         facts["not_read"] = error.what
         return
     with stream:
-        _look_at(stream, facts, most)
+        _add_batches(stream, facts, most)
 
 
 def _listed(endpoint: Endpoint, tls: TlsConfig | None) -> Facts:
@@ -313,7 +304,7 @@ def _location(location: Location) -> Facts:
     }
 
 
-def _look_at(stream: Stream, facts: Facts, most: int) -> None:
+def _add_batches(stream: Stream, facts: Facts, most: int) -> None:
     fetched: list[Facts] = []
     regions: dict[bytes, Region] = {}
     for index in range(most):

@@ -147,7 +147,7 @@ class _Service(flight.FlightServerBase):  # type: ignore[misc]  # pyarrow has no
 
     def list_flights(self, context: Any, criteria: bytes) -> Iterator[Any]:  # noqa: ARG002
         """Yield all data sets."""
-        with _said():
+        with _statuses():
             if criteria:
                 raise NotImplementedError("data sets are listed without criteria")
             infos = [flight_info(each, self._where) for each in self._catalog.all()]
@@ -155,23 +155,23 @@ class _Service(flight.FlightServerBase):  # type: ignore[misc]  # pyarrow has no
 
     def get_flight_info(self, context: Any, descriptor: Any) -> Any:  # noqa: ARG002
         """Say where a data set is; nobody counts as a reader for that."""
-        with _said():
+        with _statuses():
             return flight_info(self._catalog.named(_name(descriptor)), self._where)
 
     def get_schema(self, context: Any, descriptor: Any) -> Any:  # noqa: ARG002
         """Say what a data set's schema is."""
-        with _said():
+        with _statuses():
             return flight.SchemaResult(self._catalog.named(_name(descriptor)).schema)
 
     def do_get(self, context: Any, ticket: Any) -> Any:  # noqa: ARG002
         """Give the batches of an endpoint: views, which gRPC reads where they lie."""
-        with _said():
+        with _statuses():
             self._check_running()
             reading = self._catalog.read(ticket.ticket)
             schema = next(reading)
 
         def batches() -> Iterator[pa.RecordBatch]:
-            with _said(), contextlib.closing(reading):
+            with _statuses(), contextlib.closing(reading):
                 for batch in reading:
                     self._check_running()
                     yield batch
@@ -186,7 +186,7 @@ class _Service(flight.FlightServerBase):  # type: ignore[misc]  # pyarrow has no
 
     def do_put(self, context: Any, descriptor: Any, reader: Any, writer: Any) -> None:  # noqa: ARG002
         """Publish what comes under the name of the descriptor, in the place of what has it now."""
-        with _said():
+        with _statuses():
             self._check_allowed()
             batches = (_checked(chunk.data) for chunk in reader if chunk.data is not None)
             self._catalog.publish(_name(descriptor), reader.schema, batches)
@@ -206,7 +206,7 @@ class _Service(flight.FlightServerBase):  # type: ignore[misc]  # pyarrow has no
     def do_action(self, context: Any, action: Any) -> Iterator[Any]:  # noqa: ARG002
         """Renew or withdraw a data set."""
         body = action.body.to_pybytes()
-        with _said():
+        with _statuses():
             if action.type == "renew":
                 until = self._catalog.renew(body.decode())
                 reply = (
@@ -284,22 +284,26 @@ def _only_field(message: bytes) -> bytes:
     return message[at:]
 
 
+# None for those that pyarrow tells clients as INVALID_ARGUMENT, as it does UNIMPLEMENTED for NotImplementedError.
+_STATUSES: Final = (
+    (UnknownTicket, KeyError),  # NOT_FOUND
+    (AccessDenied, flight.FlightUnauthorizedError),
+    ((ClosedError, BrokenError), flight.FlightUnavailableError),
+    (DeadlineExceeded, flight.FlightTimedOutError),
+    ((UsageError, InvalidData), None),
+    (BowstringError, flight.FlightServerError),
+)
+
+
 @contextlib.contextmanager
-def _said() -> Iterator[None]:
-    """Let clients be told of our errors by the status codes of Flight."""
+def _statuses() -> Iterator[None]:
+    """Give clients our errors by the status codes of Flight."""
     try:
         yield
-    except UnknownTicket as error:
-        raise KeyError(str(error)) from None  # NOT_FOUND
-    except AccessDenied as error:
-        raise flight.FlightUnauthorizedError(str(error)) from None
-    except (ClosedError, BrokenError) as error:
-        raise flight.FlightUnavailableError(str(error)) from None
-    except DeadlineExceeded as error:
-        raise flight.FlightTimedOutError(str(error)) from None
-    except (UsageError, InvalidData, NotImplementedError):
-        raise  # INVALID_ARGUMENT, UNIMPLEMENTED
     except UnicodeDecodeError as error:
         raise UsageError("a name is UTF-8", found=str(error)) from None
     except BowstringError as error:
-        raise flight.FlightServerError(str(error)) from None
+        kind = next(theirs for ours, theirs in _STATUSES if isinstance(error, ours))
+        if kind is None:
+            raise
+        raise kind(str(error)) from None

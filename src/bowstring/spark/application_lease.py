@@ -72,11 +72,11 @@ class Application:
             self._hold(depots[-1], addresses, lease_seconds)
         return depots
 
-    def _hold(self, held: Depot, addresses: tuple[str, ...], lease_seconds: float) -> None:
+    def _hold(self, depot: Depot, addresses: tuple[str, ...], lease_seconds: float) -> None:
         with self._lock:
             lease = self._leases[addresses] = max(lease_seconds, self._leases.get(addresses, 0.0))
         # After each job: tasks for a client of Spark Connect let the depot keep data for long, until this.
-        held.hold(self.name, lease)
+        depot.hold(self.name, lease)
         with self._lock:
             if self._thread is None:
                 self._thread = run_in_thread(self._watch, name="bowstring-spark-lease")
@@ -149,10 +149,10 @@ class Application:
             self._leases.clear()
             self._stays.clear()
         # That which keeps the names first: it knows of others, and has the certificates for them.
-        for held in sorted(depots.values(), key=lambda each: each is not self.known_catalog):
+        for depot in sorted(depots.values(), key=lambda each: each is not self.known_catalog):
             with contextlib.suppress(BowstringError):
-                held.stop(application=self.name, everywhere=True)
-            held.close()
+                depot.stop(application=self.name, everywhere=True)
+            depot.close()
 
     def end(self) -> None:
         """Tell all depots that the application has ended: what shall not stay is freed now. Idempotent."""
@@ -160,10 +160,10 @@ class Application:
         with self._ending:
             with self._lock:
                 depots, self._depots = self._depots, {}
-            for held in depots.values():
+            for depot in depots.values():
                 with contextlib.suppress(BowstringError):
-                    held.end(self.name, stays=self._stays.copy())
-                held.close()
+                    depot.end(self.name, stays=self._stays.copy())
+                depot.close()
 
 
 def addresses_of(tickets: Iterable[Ticket]) -> list[tuple[str, ...]]:

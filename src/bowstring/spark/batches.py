@@ -12,21 +12,8 @@ import pyarrow as pa
 from bowstring.columnar.marks import marked_field
 from bowstring.columnar.nodes import storage_type
 from bowstring.errors import InvalidData, Unsupported, UsageError
-from bowstring.spark import conversions
+from bowstring.spark import conversions, types
 from bowstring.spark.conversions import TooLong
-from bowstring.spark.types import (
-    LISTS,
-    NOTES,
-    TAKEN_AS,
-    arrow_zone,
-    check_columns,
-    extension_name,
-    is_marked,
-    is_variant,
-    struct_of,
-    task_schema,
-    variant_type,
-)
 
 Convert = Callable[[Any], Any]
 _MOST_DIGITS: Final = 38
@@ -58,17 +45,17 @@ class _Forms:
     def form(self, field: pa.Field, name: str, path: str, depth: int = 0) -> Form:
         """Return what a field becomes under another name, at a place of the schema."""
         # Spark's own notes about a field, such as the precision of times, come and go with its versions.
-        notes = (field.metadata or {}).get(NOTES)
+        notes = (field.metadata or {}).get(types.NOTES)
         type_, convert = self._type(field, path, depth)
         nullable = field.nullable or self._of_spark
-        return Form(pa.field(name, type_, nullable, None if notes is None else {NOTES: notes}), convert)
+        return Form(pa.field(name, type_, nullable, None if notes is None else {types.NOTES: notes}), convert)
 
     def _type(self, field: pa.Field, path: str, depth: int) -> tuple[pa.DataType, Convert | None]:
         raise NotImplementedError
 
     def _nested(self, type_: pa.DataType, path: str, depth: int) -> tuple[pa.DataType, Convert | None] | None:
         """Return what a type that holds others becomes; None for one that holds none."""
-        if is_marked(type_, b"geometry", b"geography"):
+        if types.is_marked(type_, b"geometry", b"geography"):
             # The mark is on a child, so children keep their metadata.
             parts = [self.form(type_.field(name), name, path, depth) for name in ("srid", "wkb")]
             fields = [
@@ -86,7 +73,9 @@ class _Forms:
         elif pa.types.is_map(type_):
             keys = self.form(type_.key_field, "key", f"{path}.key", depth + 1)
             items = self.form(type_.item_field, "value", f"{path}.value", depth + 1)
-            if not self._of_spark and (_holds_map(keys.field.type) or is_marked(keys.field.type, b"variant")):
+            if not self._of_spark and (
+                _holds_map(keys.field.type) or types.is_marked(keys.field.type, b"variant")
+            ):
                 where = f"{path}.key"
                 raise Unsupported("Spark has no such keys of maps", found=str(type_.key_type), where=where)
             target = pa.map_(keys.field.with_nullable(False), items.field)
@@ -94,7 +83,7 @@ class _Forms:
                 conversions.to_map, target=target, keys=keys.convert, items=items.convert, path=path
             )
             same = self._of_spark and keys.convert is None and items.convert is None
-        elif type_.id in LISTS:
+        elif type_.id in types.LISTS:
             inner = self.form(type_.value_field, "element", f"{path}.element", depth + 1)
             target = pa.list_(inner.field)
             convert = partial(conversions.to_list, target=target, convert=inner.convert, path=path)
@@ -123,10 +112,10 @@ class _ToSpark(_Forms):
         if depth > _DEEPEST:
             raise Unsupported("a type is nested too deep", expected=f"at most {_DEEPEST} levels", where=path)
         storage = storage_type(field.type)
-        if is_variant(field):
+        if types.is_variant(field):
             return self._variant(storage, path, depth)
         target, convert = self._nested(storage, path, depth) or self._leaf(storage, path, depth)
-        if storage == pa.int8() and extension_name(field) == "arrow.bool8":
+        if storage == pa.int8() and types.extension_name(field) == "arrow.bool8":
             target, convert = pa.bool_(), conversions.cast_to(pa.bool_(), path)
         if isinstance(field.type, pa.BaseExtensionType):
             inner = convert
@@ -141,8 +130,8 @@ class _ToSpark(_Forms):
             target = _decimal(type_, path)
         elif pa.types.is_timestamp(type_):
             target = pa.timestamp("us", None if type_.tz is None else "UTC")
-        elif type_.id in TAKEN_AS:
-            target = TAKEN_AS[type_.id]
+        elif type_.id in types.TAKEN_AS:
+            target = types.TAKEN_AS[type_.id]
         else:
             hint = _HINTS.get(type_.id)
             raise Unsupported("Spark has no such type", found=str(type_), where=path, hint=hint)
@@ -161,7 +150,7 @@ class _ToSpark(_Forms):
         value, metadata = (self.form(type_.field(name), name, path, depth) for name in ("value", "metadata"))
         if not value.field.type.equals(pa.binary()) or not metadata.field.type.equals(pa.binary()):
             raise Unsupported("a Variant's children are binary", found=str(type_), where=path)
-        target = variant_type(pa.binary())
+        target = types.variant_type(pa.binary())
         given = {"value": value.convert, "metadata": metadata.convert}
         return target, partial(conversions.to_variant, target=target, path=path, **given)
 
@@ -184,14 +173,14 @@ class _FromSpark(_Forms):
     _of_spark = True
 
     def form(self, field: pa.Field, name: str, path: str, depth: int = 0) -> Form:
-        made = super().form(field, name, path, depth)
-        if not is_marked(field.type, b"variant"):
-            return made
-        return Form(marked_field(made.field), made.convert)
+        form = super().form(field, name, path, depth)
+        if not types.is_marked(field.type, b"variant"):
+            return form
+        return Form(marked_field(form.field), form.convert)
 
     def _type(self, field: pa.Field, path: str, depth: int) -> tuple[pa.DataType, Convert | None]:
         type_ = field.type
-        if is_marked(type_, b"variant"):
+        if types.is_marked(type_, b"variant"):
             metadata, value = (type_.field(name).remove_metadata() for name in ("metadata", "value"))
             order = [type_.get_field_index(each.name) for each in (metadata, value)]
             metadata = metadata.with_type(pa.dictionary(pa.int32(), metadata.type))
@@ -199,7 +188,7 @@ class _FromSpark(_Forms):
             return _struct(target, [conversions.SharedMetadata(), None], path, order)
         if pa.types.is_timestamp(type_) and type_.tz is not None:
             # Of the session, as Java writes it: the same instants in the same zone.
-            target = pa.timestamp(type_.unit, arrow_zone(type_.tz))
+            target = pa.timestamp(type_.unit, types.arrow_zone(type_.tz))
             return target, None if target == type_ else lambda array: array.view(target)
         return self._nested(type_, path, depth) or (type_, None)
 
@@ -275,15 +264,15 @@ class FromSpark(_Converter):
 
 def published_schema(source: Any) -> pa.Schema:
     """Return the schema of what is published of a data frame, or of a ``StructType``, before any task runs."""
-    check_columns(source)
-    return FromSpark(task_schema(source)).schema
+    types.check_columns(source)
+    return FromSpark(types.task_schema(source)).schema
 
 
 def to_spark_schema(schema: pa.Schema) -> Any:
     """Return the ``StructType`` that Spark gives to batches of a schema."""
     from bowstring.spark.sessions import pyspark_sql
 
-    return struct_of((column_form(field).field for field in schema), pyspark_sql().types)
+    return types.struct_of((column_form(field).field for field in schema), pyspark_sql().types)
 
 
 _BATCH_BYTES: Final = 2 << 20

@@ -102,12 +102,12 @@ def to_list(array: Any, target: pa.DataType, convert: Convert | None, path: str)
     # Before they are taken: pyarrow takes nothing of some types that Spark does not have.
     values = values if convert is None else convert(values)
     values = values if places is None else _taken(values, places)
-    made = _rebuilt(array, target, [values], offsets)
+    lists = _rebuilt(array, target, [values], offsets)
     if not target.value_field.nullable and values.null_count:
-        if made.flatten().null_count:
+        if lists.flatten().null_count:
             raise InvalidData("a list holds a null where its type allows none", where=path)
-        made = _rebuilt(array, target, [without_nulls(values)], offsets)
-    return made
+        lists = _rebuilt(array, target, [without_nulls(values)], offsets)
+    return lists
 
 
 def to_map(array: Any, target: pa.DataType, keys: Convert | None, items: Convert | None, path: str) -> Any:
@@ -246,11 +246,11 @@ class SharedMetadata:
         self._last: Any = None
 
     def __call__(self, array: Any) -> Any:
-        made = shared(array)
-        if self._last is not None and made.dictionary.equals(self._last):
-            made = pa.DictionaryArray.from_arrays(made.indices, self._last, safe=False)
-        self._last = made.dictionary
-        return made
+        encoded = shared(array)
+        if self._last is not None and encoded.dictionary.equals(self._last):
+            encoded = pa.DictionaryArray.from_arrays(encoded.indices, self._last, safe=False)
+        self._last = encoded.dictionary
+        return encoded
 
 
 def shared(array: Any) -> Any:
@@ -264,14 +264,14 @@ def shared(array: Any) -> Any:
     if not _repeats(array):
         entries = without_nulls(array) if array.null_count else array
         return pa.DictionaryArray.from_arrays(pa.array(np.arange(rows, dtype=np.int32)), entries, safe=False)
-    made = array.dictionary_encode()
-    if not made.null_count:
-        return made
-    if not len(made.dictionary):
+    encoded = array.dictionary_encode()
+    if not encoded.null_count:
+        return encoded
+    if not len(encoded.dictionary):
         return pa.DictionaryArray.from_arrays(
             pa.array(np.zeros(rows, np.int32)), pa.array([b""], array.type), safe=False
         )
-    return pa.DictionaryArray.from_arrays(made.indices.fill_null(0), made.dictionary)
+    return pa.DictionaryArray.from_arrays(encoded.indices.fill_null(0), encoded.dictionary)
 
 
 def _repeats(array: Any) -> bool:

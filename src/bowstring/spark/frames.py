@@ -38,8 +38,8 @@ def with_lists_of_vectors(df: Any) -> Any:
         when(plain[name].isNotNull(), vector_to_array(plain[name])).alias(name) if is_vector else plain[name]
         for name, is_vector in zip(plain.columns, vectors, strict=True)
     ]
-    made = plain.select(*columns)
-    return made if names is None else made.toDF(*names)
+    converted = plain.select(*columns)
+    return converted if names is None else converted.toDF(*names)
 
 
 def with_plain_names(df: Any) -> tuple[Any, tuple[str, ...] | None]:
@@ -84,8 +84,8 @@ def coalesced(df: Any, how: Any) -> Any:
     if few is None:
         return df
     # Planned anew: what `df` knows of itself may be older than what was cached since.
-    made = df.coalesce(few)
-    return made if _keeps_order(made, few) else df
+    joined = df.coalesce(few)
+    return joined if _keeps_order(joined, few) else df
 
 
 def _enough_partitions(df: Any) -> int | None:
@@ -100,9 +100,9 @@ def _enough_partitions(df: Any) -> int | None:
     return max(_WAVES * cores, -(-estimated // _ENOUGH))
 
 
-def _keeps_order(made: Any, few: int) -> bool:
+def _keeps_order(joined: Any, few: int) -> bool:
     """Whether rows keep their order, where they have one, in what `coalesce` made; and whether it joins any."""
-    query = made._jdf.queryExecution()
+    query = joined._jdf.queryExecution()
     if any(node.nodeName() == "Sort" and getattr(node, "global")() for node in _nodes(query.optimizedPlan())):
         return False
     # To make the RDD of a plan that adapts itself would run its stages. Behind a shuffle rows have no order.
@@ -117,7 +117,7 @@ def _keeps_order(made: Any, few: int) -> bool:
     if not few < count <= _MOST_ASKED:
         return False
     # Spark joins neighbours, but where some partitions would rather run on certain hosts.
-    context = made.sparkSession.sparkContext._jsc.sc()
+    context = joined.sparkSession.sparkContext._jsc.sc()
     return all(context.getPreferredLocs(rdd, index).isEmpty() for index in range(count))
 
 

@@ -145,10 +145,10 @@ def _home_without_vectors(java: str) -> str:
     java = os.path.realpath(java).replace("'", "'\\''")
     script = _SCRIPT.format(argument=_VECTORS, java=java).encode()
     path = Path(kept_folder(f"java-{hashlib.sha256(script).hexdigest()[:20]}", "bin"), "java")
-    held = b""
+    content = b""
     with contextlib.suppress(OSError):
-        held = path.read_bytes()
-    if held != script or not os.access(path, os.X_OK):
+        content = path.read_bytes()
+    if content != script or not os.access(path, os.X_OK):
         path.unlink(missing_ok=True)  # it may be one that nobody may write
         with Target(path) as file:
             os.fchmod(file.fileno(), 0o700)

@@ -70,49 +70,54 @@ def commit(
 
     What other attempts left at the `depots` is freed. With `whole` all streams must be there still.
     """
-    made = dataset_of(tickets, empty, name=keep.name, id=order.dataset, application=order.application)
+    dataset = dataset_of(tickets, empty, name=keep.name, id=order.dataset, application=order.application)
     # Before anybody hears of them: a micro-batch that was announced is not tried again.
     grows = keep.name if announced.get("append") and keep.ttl is None else None
-    kept = settle(order.dataset, made, depots, ttl=keep.ttl, name=grows)
-    if whole and kept < len(made.endpoints):
+    kept = settle(order.dataset, dataset, depots, ttl=keep.ttl, name=grows)
+    if whole and kept < len(dataset.endpoints):
         raise BrokenError(
             "a depot ended, or freed streams of the data set, before all was committed",
-            expected=f"{len(made.endpoints)} streams",
+            expected=f"{len(dataset.endpoints)} streams",
             found=f"{kept} streams",
             hint="Publish or write it again.",
         )
     if catalog is None:
-        return made, True
+        return dataset, True
     others = [each for each in addresses_of(tickets) if each[0] != catalog.addresses[0]]
     new = catalog.announce(
         keep.name or "",
-        made,
+        dataset,
         application=order.application,
         part=order.dataset,
         depots=itertools.chain.from_iterable(others),
         ttl=keep.ttl,
         **announced,
     )
-    return made, new
+    return dataset, new
 
 
 def settle(
-    dataset: str, made: Dataset, depots: Iterable[Depot], *, ttl: float | None = None, name: str | None = None
+    dataset: str,
+    whole: Dataset,
+    depots: Iterable[Depot],
+    *,
+    ttl: float | None = None,
+    name: str | None = None,
 ) -> int:
     """Keep what a data set names, free what else its tasks wrote, and return how many streams are kept."""
     kept = 0
-    for held in depots:
+    for depot in depots:
         # What all its readers have read by now is gone, and need not be there.
         with contextlib.suppress(UnknownTicket):
-            kept += held.settle(dataset, made.endpoints, ttl=ttl, name=name)
+            kept += depot.settle(dataset, whole.endpoints, ttl=ttl, name=name)
     return kept
 
 
 def give_up(dataset: str, depots: Iterable[Depot]) -> None:
     """Free what tasks wrote for a job that failed, and what they write yet."""
-    for held in depots:
+    for depot in depots:
         with contextlib.suppress(BowstringError):
-            held.release(dataset, final=True)
+            depot.release(dataset, final=True)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -185,7 +190,7 @@ class Publication:
         every = self._tickets.values()
         self._depots = self._application.hold(order.dataset, every, order.lease_seconds, keep.stay)
         named = keep.name is not None
-        made, _ = commit(
+        dataset, _ = commit(
             every,
             self._job.schema,
             order,
@@ -203,7 +208,7 @@ class Publication:
             # All handles of it refer to this object, and nothing else does.
             where = self._depots if self._growing is None else [*self._depots, self._growing]
             weakref.finalize(self, self._application.forget, order.dataset, where).atexit = False
-        return made
+        return dataset
 
     def abandon(self, error: BaseException) -> None:
         """Free what tasks committed for a job that failed: where this process can reach it now, elsewhere later."""
@@ -220,16 +225,16 @@ class Publication:
         """Free the data; readers keep what they have."""
         self._released = True
         catalog = self._application.known_catalog
-        for held in dict.fromkeys([*([] if catalog is None else [catalog]), *self._depots]):
+        for depot in dict.fromkeys([*([] if catalog is None else [catalog]), *self._depots]):
             # One that is gone has freed all it had.
             with contextlib.suppress(BowstringError):
-                held.release(self._order.dataset)
+                depot.release(self._order.dataset)
 
     def wait_released(self, timeout: float | None) -> None:
         """Wait, at most so many seconds, until all was read and freed."""
         end = time.monotonic() + (DEFAULT_LIMITS.release_timeout if timeout is None else timeout)
-        for held in self._depots:
-            held.wait_released(self._order.dataset, max(0.0, end - time.monotonic()))
+        for depot in self._depots:
+            depot.wait_released(self._order.dataset, max(0.0, end - time.monotonic()))
 
     def state(self) -> str:
         """Return what has become of it: ``running``, ``available``, ``released``, or how much of it is gone."""
@@ -244,9 +249,9 @@ class Publication:
 
     def _lost(self) -> frozenset[int]:
         offered: set[str] = set()
-        for held in self._depots:
+        for depot in self._depots:
             with contextlib.suppress(BowstringError):
-                offered |= {str(each.endpoint) for each in held.offered(self._order.dataset)}
+                offered |= {str(each.endpoint) for each in depot.offered(self._order.dataset)}
         return frozenset(
             ticket.partition
             for ticket in self._tickets.values()

@@ -193,11 +193,11 @@ class DepotTask:
             return Ticket(partition)
         order, folders = self.order, os.environ.get("SPARK_LOCAL_DIRS", "").split(",")
         with contextlib.ExitStack() as ends:
-            held = ends.enter_context(self._depot())
-            hold(held, order)
-            _free(held, order.given_up)
+            depot = ends.enter_context(self._depot())
+            hold(depot, order)
+            _free(depot, order.given_up)
             writing = ends.enter_context(
-                held.begin(
+                depot.begin(
                     application=order.application,
                     dataset=order.dataset,
                     partition=partition,
@@ -218,23 +218,23 @@ class DepotTask:
                 done.num_rows,
                 done.num_batches,
                 done.nbytes,
-                held.addresses[0],
-                held.remote_address or "",
+                depot.addresses[0],
+                depot.remote_address or "",
             )
-            ticket = self._counted(ticket, schema, held) if order.growing else ticket
+            ticket = self._counted(ticket, schema, depot) if order.growing else ticket
             freeze_imports()
             return ticket
 
-    def _counted(self, ticket: Ticket, schema: pa.Schema, held: Depot) -> Ticket:
+    def _counted(self, ticket: Ticket, schema: pa.Schema, depot: Depot) -> Ticket:
         """Let those that follow the job read a partition; return the ticket of the attempt that did this first."""
         order = self.order
         with contextlib.ExitStack() as ends:
-            if held.addresses[0] not in order.growing:
+            if depot.addresses[0] not in order.growing:
                 tls = None if order.options is None else order.options.tls
-                held = ends.enter_context(connect(start=False, address=order.growing, tls=tls))
+                depot = ends.enter_context(connect(start=False, address=order.growing, tls=tls))
             note = json.dumps(dataclasses.asdict(dataclasses.replace(ticket, schema=b"")) | {"schema": None})
-            made = Dataset((Endpoint.parse(ticket.endpoint),), schema)
-            first = held._grow(order.dataset, made, order.application, RUNNING, ticket.partition, note=note)
+            part = Dataset((Endpoint.parse(ticket.endpoint),), schema)
+            first = depot._grow(order.dataset, part, order.application, RUNNING, ticket.partition, note=note)
         return Ticket(**json.loads(first or note) | {"schema": ticket.schema})
 
     def _depot(self) -> Depot:
@@ -251,13 +251,13 @@ class DepotTask:
             raise
 
 
-def hold(held: Depot, order: Order) -> None:
+def hold(depot: Depot, order: Order) -> None:
     """Let a depot keep what belongs to the application until the driver holds it itself."""
     if order.shared:
-        held.hold(order.application, max(order.lease_seconds, _JOB_SECONDS))
+        depot.hold(order.application, max(order.lease_seconds, _JOB_SECONDS))
     else:
         # The executor lives as long as the application does on this host, a worker's process does not.
-        held.hold(order.application, order.lease_seconds, watch_pid=lasting_pid(order.application))
+        depot.hold(order.application, order.lease_seconds, watch_pid=lasting_pid(order.application))
 
 
 @dataclasses.dataclass(frozen=True)
@@ -273,17 +273,17 @@ class StopTask:
         """Do so, and give back nothing."""
         for _ in batches:
             pass
-        with contextlib.suppress(BowstringError), connect(start=False) as held:
-            held.stop(application=self.application)
+        with contextlib.suppress(BowstringError), connect(start=False) as depot:
+            depot.stop(application=self.application)
         time.sleep(_STAY_SECONDS)
         yield from ()
 
 
-def _free(held: Depot, names: Iterable[str]) -> None:
+def _free(depot: Depot, names: Iterable[str]) -> None:
     """Free data sets that were given up: once for each depot that this process meets."""
-    here = {(held.pid, name) for name in names}
+    here = {(depot.pid, name) for name in names}
     for each in here - _freed:
-        held.release(each[1], final=True)
+        depot.release(each[1], final=True)
     # What is not named any more is not asked about again.
     _freed.clear()
     _freed.update(here)

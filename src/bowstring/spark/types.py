@@ -125,8 +125,8 @@ def task_schema(source: Any) -> pa.Schema:
     if session is None:
         return pa.schema(_FromStruct("UTC", large=False).fields(source, ""))
     large = session.conf.get("spark.sql.execution.arrow.useLargeVarTypes", "false") == "true"
-    made = _FromStruct(session.conf.get("spark.sql.session.timeZone"), large=large)
-    return pa.schema(made.fields(source.schema, ""))
+    arrow = _FromStruct(session.conf.get("spark.sql.session.timeZone"), large=large)
+    return pa.schema(arrow.fields(source.schema, ""))
 
 
 class _FromStruct:

@@ -24,18 +24,10 @@ from bowstring.errors import (
     UnknownTicket,
     UsageError,
 )
+from bowstring.spark import task
 from bowstring.spark.application_lease import addresses_of
 from bowstring.spark.options import NO_TABLES, known_options
 from bowstring.spark.publication import Keep, commit, give_up, settle
-from bowstring.spark.task import (
-    LEASE_SECONDS,
-    WAIT_SECONDS,
-    DepotTask,
-    Order,
-    driver_identity,
-    executor_pid,
-    hold,
-)
 from bowstring.spark.tickets import Ticket
 from bowstring.spark.types import differences
 
@@ -95,13 +87,14 @@ class _Writer:
         self._name, self._append = name, append
         self._schema = schema  # of a data set without rows
         self._keep = Keep(name, ttl=_number(given, "ttl", None))
-        self._order = Order(
-            driver_identity(executor_pid() or os.getpid()),  # of Spark's driver, this process's ancestor
+        self._order = task.Order(
+            # Spark's driver is an ancestor of this process.
+            task.driver_identity(task.executor_pid() or os.getpid()),
             "",
             None if readers is None else int(readers),
-            _number(given, "lease_seconds", LEASE_SECONDS) or 0.0,
+            _number(given, "lease_seconds", task.LEASE_SECONDS) or 0.0,
             options=None if given_options is None else Options.from_json(given_options),
-            wait=_number(given, "wait_for_room", WAIT_SECONDS) or 0.0,
+            wait=_number(given, "wait_for_room", task.WAIT_SECONDS) or 0.0,
         )
         with (
             # Nothing is there yet, or no depot can be started in time: the tasks say so where it matters.
@@ -140,8 +133,8 @@ class _Writer:
         return connect(address=addresses, tls=tls)
 
     def _write(self, batches: Iterable[pa.RecordBatch], dataset: str, query: str = "") -> Written:
-        task = DepotTask(dataclasses.replace(self._order, dataset=dataset))
-        return Written(task.ticket(batches), dataset, query)
+        order = dataclasses.replace(self._order, dataset=dataset)
+        return Written(task.DepotTask(order).ticket(batches), dataset, query)
 
     def _commit(self, messages: Iterable[Any], dataset: str, batch: int | None = None) -> None:
         """Make a data set of what the tasks wrote, and enter it under its name."""
@@ -149,7 +142,7 @@ class _Writer:
         with contextlib.ExitStack() as ends:
             depots = [ends.enter_context(self._depot(each)) for each in addresses_of(tickets)]
             catalog = ends.enter_context(self._depot())
-            hold(catalog, order)
+            task.hold(catalog, order)
             _, new = commit(
                 tickets, self._schema, order, self._keep, depots, catalog, append=self._append, batch=batch
             )
@@ -162,7 +155,7 @@ class _Writer:
         # Messages know no task that goes on: what it writes on another host is freed by tasks of later jobs, for
         # which the depot of this host remembers what was given up.
         with contextlib.suppress(BowstringError), self._depot() as here:
-            hold(here, self._order)
+            task.hold(here, self._order)
             give_up(dataset, (here,))
         for addresses in addresses_of(_tickets(messages)):
             with contextlib.suppress(BowstringError), self._depot(addresses) as depot:

@@ -80,20 +80,17 @@ def print_text(report: Report) -> None:
             print("Links between the GPUs: nvidia-smi topo -m\n")
         _print_lines("Unknown to NVML", (f"  {refusal}" for refusal in report.topology["untold"]))
     _print_lines("Paths (tried between two processes; time from connect to the first view)", _paths(report))
-    print("\n".join(textwrap.wrap(_verdict(report.default), _WIDTH)))
+    verdict = f"The default path ({report.default.name}) works here."
+    if not report.default.works:
+        causes = "; ".join(each.what for each in report.default.in_the_way)
+        verdict = f"The default path ({report.default.name}) does NOT work here: {causes}."
+    print("\n".join(textwrap.wrap(verdict, _WIDTH)))
 
 
 def _print_lines(title: str, lines: Iterator[str]) -> None:
     below = [shown(line) for line in lines]
     if below:
         print(title, *below, "", sep="\n")
-
-
-def _verdict(default: Path) -> str:
-    if default.works:
-        return f"The default path ({default.name}) works here."
-    causes = "; ".join(each.what for each in default.in_the_way)
-    return f"The default path ({default.name}) does NOT work here: {causes}."
 
 
 def _hanging(first: str, text: str) -> Iterator[str]:
