@@ -10,7 +10,7 @@ import dataclasses
 import functools
 import operator
 import struct
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any, Final, NamedTuple
 
 import pyarrow as pa
@@ -70,6 +70,10 @@ class Condition:
             yield self
         for part in self.parts:
             yield from part.leaves()
+
+    def columns(self) -> Iterator[str]:
+        for leaf in self.leaves():
+            yield from (*leaf.path[:1], *(leaf.names or ()))
 
     def joined(self, expressions: Iterable[Any]) -> Any:
         if self.call == "invert":
@@ -194,5 +198,5 @@ def _names(arguments: Iterable[Any]) -> tuple[str, ...]:
         if isinstance(argument, tuple):
             names.append(argument[0])
         elif isinstance(argument, Condition):
-            names += (name for leaf in argument.leaves() for name in (*leaf.path[:1], *(leaf.names or ())))
+            names += argument.columns()
     return tuple(dict.fromkeys(names))

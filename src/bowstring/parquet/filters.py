@@ -158,11 +158,9 @@ class RowFilter:
         # which holds. on_error: of a value at a path of another class than what it is compared with
         self._condition = _condition(filters)
         self._raises = on_error == "raise"
-        leaves = list(self._condition.leaves())
-        names = {name for leaf in leaves for name in (*leaf.path[:1], *(leaf.names or ()))}
-        references = {name: reference_of(name) for name in names}
+        self._leaves = list(self._condition.leaves())
+        references = {name: reference_of(name) for name in self._condition.columns()}
         self._references = {name: each for name, each in references.items() if each is not None}
-        self._leaves = leaves
         self._prepared: tuple[pa.Schema, Any] | None = None
         self._others = Losses()
 
@@ -177,7 +175,7 @@ class RowFilter:
                 mark = _mark(compared)
                 chosen[mark] = (mark, Compared(*self._references[compared]))
                 continue
-            for name in (*leaf.path[:1], *(leaf.names or ())):
+            for name in leaf.columns():
                 if name not in self._references and schema.names.count(name) != 1:
                     raise UnknownColumn(
                         "a filter names no column, or several",
@@ -208,8 +206,8 @@ class RowFilter:
                 options = ds.ParquetReadOptions(coerce_int96_timestamp_unit=file.int96)
                 form = ds.ParquetFileFormat(read_options=options)
                 fragment = form.make_fragment(file.statistics_source, row_groups=asked)
-                found = fragment.subset(wanted, schema=file.schema).row_groups if asked else []
-                groups = sorted({*kept, *(int(group.id) for group in found)})
+                left = fragment.subset(wanted, schema=file.schema).row_groups if asked else []
+                groups = sorted({*kept, *(int(group.id) for group in left)})
             typed = {name: typed_of(file, each) for name, each in self._references.items()}
             if not any(typed.values()):
                 return groups

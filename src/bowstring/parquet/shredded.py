@@ -7,6 +7,7 @@ read either, and the typed column is all that there is.
 
 from __future__ import annotations
 
+import contextlib
 import decimal
 import itertools
 from collections.abc import Iterable, Iterator, Sequence
@@ -230,11 +231,22 @@ class Columns:
         arrays, fields = [], []
         for reference, way, field in self._paths:
             array = batch.column(batch.schema.get_field_index(reference.column))
+            statuses = typed = None
+            if way is not None and (way.value is None or way.value not in leaves):
+                typed = [*way.names, "typed_value"]  # all that there is
             if isinstance(reference, Compared):
-                arrays.append(_compared(array, reference, way, leaves, self._file.limits))
+                if typed is not None and _comparable(way, reference) is not None:
+                    arrays.append(pc.struct_field(array, typed))
+                else:
+                    arrays.append(_compared(array, reference, self._file.limits))
                 fields.append(field.with_type(arrays[-1].type))
                 continue
-            values, statuses = _values(array, reference, way, leaves, field.type, self._file.limits)
+            if way is not None and typed is not None and way.typed == field.type:
+                values = pc.struct_field(array, typed)
+            else:
+                column, status = _got(array, reference, self._file.limits).columns
+                values, statuses = storage_of(column.to_arrow()), status.values
+                values = values if values.type.equals(field.type) else values.cast(field.type)
             arrays.append(values)
             fields.append(field)
             if self._losses is not None:
@@ -274,28 +286,8 @@ class Columns:
         return _got(empty, reference, self._file.limits)[0].field.with_name(name)
 
 
-def _values(
-    array: pa.StructArray,
-    reference: Reference,
-    way: _Way | None,
-    leaves: tuple[int, ...],
-    type_: pa.DataType,
-    limits: Limits,
-) -> tuple[pa.Array, Any]:
-    if way is not None and way.typed == type_ and (way.value is None or way.value not in leaves):
-        return pc.struct_field(array, [*way.names, "typed_value"]), None
-    column, statuses = _got(array, reference, limits).columns
-    found = storage_of(column.to_arrow())
-    return found if found.type.equals(type_) else found.cast(type_), statuses.values
-
-
-def _compared(
-    array: pa.StructArray, reference: Compared, way: _Way | None, leaves: tuple[int, ...], limits: Limits
-) -> pa.Array:
+def _compared(array: pa.StructArray, reference: Compared, limits: Limits) -> pa.Array:
     """Return the values at a path as a filter compares them."""
-    typed = _comparable(way, reference)
-    if way is not None and typed is not None and (way.value is None or way.value not in leaves):
-        return pc.struct_field(array, [*way.names, "typed_value"])
     batch = _batch_of(array, reference)
     # First what is most likely all that there is.
     types = {"value": reference.type}
@@ -394,27 +386,17 @@ def bounds_of(file: OpenFile, group: int, reference: Reference, name: str) -> An
     place = pc.field(name)
     if found.null_count == file.values(group, way.inside[0]):
         return place.is_null()
-    least, most = _least_and_most(found, typed)
+    least = most = None
+    if found.has_min_max and (not pa.types.is_floating(typed) or found.min_raw <= found.max_raw):
+        with contextlib.suppress(
+            UnicodeDecodeError, pa.ArrowException, TypeError, ValueError, decimal.InvalidOperation
+        ):
+            least, most = (_scalar(raw, typed) for raw in (found.min_raw, found.max_raw))
+    if least is None:
+        return None if found.null_count else place.is_valid()
     if found.null_count:
-        return (
-            None
-            if least is None
-            else ((place >= least) | place.is_null()) & ((place <= most) | place.is_null())
-        )
-    return place.is_valid() if least is None else (place >= least) & (place <= most)
-
-
-def _least_and_most(found: Any, type_: pa.DataType) -> tuple[Any, Any]:
-    """Return the bounds of some statistics, ``None`` where they are not of a type that has an order here."""
-    if not found.has_min_max:
-        return None, None
-    try:
-        least, most = (_scalar(raw, type_) for raw in (found.min_raw, found.max_raw))
-    except (UnicodeDecodeError, pa.ArrowException, TypeError, ValueError, decimal.InvalidOperation):
-        return None, None
-    if least is None or (pa.types.is_floating(type_) and not found.min_raw <= found.max_raw):
-        return None, None
-    return least, most
+        return ((place >= least) | place.is_null()) & ((place <= most) | place.is_null())
+    return (place >= least) & (place <= most)
 
 
 def _scalar(raw: Any, type_: pa.DataType) -> Any:

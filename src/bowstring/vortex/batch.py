@@ -15,9 +15,8 @@ from bowstring.columnar.parts import make_batch
 from bowstring.columnar.validation import check_once
 from bowstring.errors import BowstringError, LimitExceeded
 from bowstring.ipc.flatbuf.reader import Tables
-from bowstring.limits import Limits, limits_or_default
 from bowstring.memory.devices import device_named
-from bowstring.vortex.dtype import DType, Kind, to_schema
+from bowstring.vortex.dtype import DType, Kind
 from bowstring.vortex.message import Body, exact_stats, read_body
 from bowstring.vortex.program import Source, decode_columns
 from bowstring.vortex.rules.canonical import struct_children
@@ -29,6 +28,7 @@ if TYPE_CHECKING:
 
     from bowstring.columnar.batch import Column
     from bowstring.columnar.parts import Validated
+    from bowstring.limits import Limits
     from bowstring.memory import Buffer, Device
     from bowstring.vortex.decode import Decoder
     from bowstring.vortex.message import ArrayNode, Message
@@ -111,15 +111,14 @@ class EncodedBatch:
         message: Message,
         buffer: Buffer,
         dtype: DType,
-        schema: pa.Schema | None = None,
-        limits: Limits | None = None,
-        validate: Validated = "structure",
+        schema: pa.Schema,
+        limits: Limits,
+        validate: Validated,
     ) -> None:
-        limits = limits_or_default(limits)
         self.message = message
         self.buffer = buffer
         self.dtype = dtype
-        self.schema: pa.Schema = to_schema(dtype) if schema is None else schema
+        self.schema = schema
         self.num_rows = message.row_count
         self._limits = limits
         self._validate = validate
