@@ -175,6 +175,6 @@ def on_streams(device: Device, streams: Sequence[NamedStream]) -> contextlib.Abs
     # The object does not say where the stream is, or there is none but an address.
     if ordinal is None and address > _LAST_DEFAULT:
         known: Any = device
-        found = known.driver.stream_device(known.ordinal, address)
-        device = device if found == known.ordinal else device_by_id(device.arrow_device_type, found)
+        number = known.driver.stream_device(known.ordinal, address)
+        device = device if number == known.ordinal else device_by_id(device.arrow_device_type, number)
     return device.on(streams)

@@ -190,26 +190,22 @@ def start_time(pid: int) -> int | None:
 
 def this_place() -> str:
     """Return where the number of this process means something (:attr:`Process.place`)."""
-    return _place_of(os.getpid())
-
-
-@functools.lru_cache(1)
-def _place_of(pid: int) -> str:
-    return _of(pid).place
+    return _of(os.getpid())[1]
 
 
 def this_process() -> Process:
     """Return the identity of this process."""
-    return _of(os.getpid())
+    return _of(os.getpid())[0]
 
 
 @functools.lru_cache(1)
-def _of(pid: int) -> Process:
+def _of(pid: int) -> tuple[Process, str]:
     # A forked child has another PID, so it is looked up anew.
     try:
         with open("/proc/sys/kernel/random/boot_id", encoding="ascii") as file:
             boot_id = bytes.fromhex(file.read().strip().replace("-", ""))
-        return Process(boot_id, os.stat("/proc/self/ns/pid").st_ino, start_time(pid) or 0, pid)
+        process = Process(boot_id, os.stat("/proc/self/ns/pid").st_ino, start_time(pid) or 0, pid)
     except (OSError, ValueError):
         # A sandbox hides it: no other process has a random boot id, so none opens memory of this one by a handle.
-        return Process(os.urandom(16), 0, 0, pid)
+        process = Process(os.urandom(16), 0, 0, pid)
+    return process, process.place

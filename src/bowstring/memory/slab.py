@@ -200,7 +200,6 @@ def libc() -> Any:
     library.mmap.restype = ctypes.c_void_p
     library.mmap.argtypes = (ctypes.c_void_p, size, number, number, number, ctypes.c_long)
     library.madvise.argtypes = (ctypes.c_void_p, size, number)
-    library.mincore.argtypes = (ctypes.c_void_p, size, ctypes.c_void_p)
     return library
 
 
@@ -249,10 +248,3 @@ def ask_for_large_pages(address: int, nbytes: int) -> None:
         firsts.max()
         if libc().madvise(start, size, _MADV_COLLAPSE) or time.monotonic() > begin + COLLAPSE_SECONDS:
             return
-
-
-def has_page(address: int) -> bool:
-    """Return whether there is a page of memory at an address that this process has mapped."""
-    seen = ctypes.c_ubyte()
-    result = libc().mincore(address & -mmap.PAGESIZE, 1, ctypes.addressof(seen))
-    return result == 0 and bool(seen.value & 1)

@@ -235,8 +235,7 @@ def passes_memory(address: str) -> Passes | None:
     >>> passes_memory("unix:/run/x.sock"), passes_memory("tcp://127.0.0.1:4711")
     ('fd', None)
     """
-    found: Passes | None = getattr(_transport(address), "passes_memory", None)
-    return found
+    return cast("Passes | None", getattr(_transport(address), "passes_memory", None))
 
 
 def check_scheme(address: str) -> str:

@@ -76,14 +76,14 @@ class Rows:
         count = min(len(bodies), self.most, self._likely)
         if first >= count:
             return []
-        found = [self._view] * (2 * (count - first))
-        found[::2] = self._befores[first:count]
-        found[1::2] = bodies[first:count]
+        places = [self._view] * (2 * (count - first))
+        places[::2] = self._befores[first:count]
+        places[1::2] = bodies[first:count]
         if within < before:
-            found[0] = found[0][within:]
+            places[0] = places[0][within:]
         else:
-            found[:2] = [found[1][within - before :]]
-        return found
+            places[:2] = [places[1][within - before :]]
+        return places
 
     def expect(self, count: int) -> None:
         """Take note of how many were there: offering room for many more costs more than another call."""

@@ -122,9 +122,9 @@ class SocketFile:
             raise UsageError(
                 "the socket's folder cannot be made", found=error.strerror, where=folder
             ) from error
-        made = SocketFile.listen(sock, self.path)
-        made._chosen = self._chosen
-        return made
+        file = SocketFile.listen(sock, self.path)
+        file._chosen = self._chosen
+        return file
 
     def remove(self) -> None:
         """Remove the file if it is still the one that was made here."""
@@ -140,9 +140,9 @@ def runtime_folder() -> str:
     """
     uid = os.geteuid()
     runtime = os.environ.get("XDG_RUNTIME_DIR", "")
-    found = os.stat(runtime) if os.path.isabs(runtime) and os.path.isdir(runtime) else None
-    if found is not None and found.st_uid == uid:
-        check_replaceable(runtime, found, "chmod 0700, or let XDG_RUNTIME_DIR name another folder.")
+    status = os.stat(runtime) if os.path.isabs(runtime) and os.path.isdir(runtime) else None
+    if status is not None and status.st_uid == uid:
+        check_replaceable(runtime, status, "chmod 0700, or let XDG_RUNTIME_DIR name another folder.")
         folder = os.path.join(runtime, "bowstring")
     else:
         folder = os.path.join(tempfile.gettempdir(), f"bowstring-{uid}")

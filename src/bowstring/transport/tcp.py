@@ -217,10 +217,10 @@ def ip_of(host: str) -> ipaddress.IPv4Address | ipaddress.IPv6Address | None:
 
 def is_loopback_ip(host: str) -> bool:
     """Whether a host is an IP address of loopback."""
-    found = ip_of(host)
-    if isinstance(found, ipaddress.IPv6Address) and found.ipv4_mapped is not None:
-        return found.ipv4_mapped.is_loopback
-    return found is not None and found.is_loopback
+    ip = ip_of(host)
+    if isinstance(ip, ipaddress.IPv6Address) and ip.ipv4_mapped is not None:
+        return ip.ipv4_mapped.is_loopback
+    return ip is not None and ip.is_loopback
 
 
 def host_and_port(address: str) -> tuple[str, int]:
@@ -243,10 +243,10 @@ def host_and_port(address: str) -> tuple[str, int]:
 def look_up(address: str, host: str, port: int) -> list[tuple[socket.AddressFamily, tuple[object, ...]]]:
     """Return the families and addresses of a host."""
     try:
-        found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
+        answers = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
     except (OSError, UnicodeError) as error:
         raise UsageError(f"the host of {address} is unknown", found=error) from error
-    return [(family, place) for family, _, _, _, place in found]
+    return [(family, place) for family, _, _, _, place in answers]
 
 
 def spelled(place: object) -> str:

@@ -143,6 +143,7 @@ class TlsChannel(tcp.TcpChannel):
         """Return what an error of OpenSSL means."""
         other = "client" if self._is_server else "server"
         reason = error.reason or str(error)
+        words = reason.lower().replace("_", " ")
         if isinstance(error, ssl.SSLCertVerificationError):
             return AccessDenied(
                 f"the certificate of the {other} is not accepted",
@@ -157,7 +158,7 @@ class TlsChannel(tcp.TcpChannel):
         if "ALERT" in reason and ("CERTIFICATE" in reason or "UNKNOWN_CA" in reason):
             return AccessDenied(
                 f"the {other} does not accept the certificate of this end",
-                found=_words(reason),
+                found=words,
                 where=str(self),
                 hint="TlsConfig.ca of the other end says whom it trusts."
                 if self._is_server
@@ -168,11 +169,11 @@ class TlsChannel(tcp.TcpChannel):
         if not self._shaken:
             return ProtocolError(
                 "the TLS handshake failed",
-                found=_words(reason),
+                found=words,
                 where=str(self),
                 hint="A server at tcp: does not speak TLS, and one at tls: speaks nothing else.",
             )
-        return ProtocolError("a record of TLS is wrong", found=_words(reason), where=str(self))
+        return ProtocolError("a record of TLS is wrong", found=words, where=str(self))
 
     # -- sending -------------------------------------------------------------------------------------------
 
@@ -330,10 +331,6 @@ def _joined(views: Views) -> Iterator[bytes | memoryview]:
             return
     if small:
         yield b"".join(small)
-
-
-def _words(reason: str) -> str:
-    return reason.lower().replace("_", " ")
 
 
 def listen(address: str, limits: Limits, tls: TlsConfig | ssl.SSLContext | None = None) -> Listener:

@@ -47,19 +47,16 @@ class DeferredCalls:
     def __init__(self, synchronize: Callable[[], None], name: str) -> None:
         self._synchronize = synchronize
         self._name = name
-        self._calls: collections.deque[Call] = collections.deque()
+        self.calls: collections.deque[Call] = collections.deque()
         self._changed = Condition()
         # The collector may run a finalizer that asks in any thread, in the one that takes requests too.
         self._requests: queue.SimpleQueue[_Request] = queue.SimpleQueue()
         self._running = False
         self._thread: int | None = None
 
-    def __bool__(self) -> bool:
-        return bool(self._calls)
-
     def add(self, call: Call) -> None:
         """Note a call for the next round; safe at any moment, in any thread, inside any lock."""
-        self._calls.append(call)
+        self.calls.append(call)
 
     def begin(self) -> _Request:
         """Have a round begin from now on, without waiting for it."""
@@ -130,7 +127,7 @@ class DeferredCalls:
                 for request in served:
                     request.done, request.error = True, error
                 self._changed.notify_all()
-            again = error is not None and bool(self._calls)
+            again = error is not None and bool(self.calls)
             del served, error  # which hold the frames that they passed
 
     def _round(self) -> BaseException | None:
@@ -138,13 +135,13 @@ class DeferredCalls:
         calls: list[Call] = []
         with contextlib.suppress(IndexError):
             while True:
-                calls.append(self._calls.popleft())
+                calls.append(self.calls.popleft())
         try:
             try:
                 self._synchronize()
             except BaseException as error:
                 if not nothing_runs(error):  # the memory may be read still
-                    self._calls.extend(calls)
+                    self.calls.extend(calls)
                     calls.clear()
                 raise
             finally:

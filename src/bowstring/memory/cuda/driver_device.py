@@ -191,7 +191,7 @@ class DriverDevice(Device):
         What the device may still read after `seconds` is unmapped as soon as it is done.
         """
         self._check_process()
-        if self._deferred:
+        if self._deferred.calls:
             # A device that failed has nothing left to wait for; its memory is gone with it.
             with contextlib.suppress(DeviceError, DeadlineExceeded):
                 self._deferred.wait(seconds)

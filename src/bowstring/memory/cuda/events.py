@@ -24,18 +24,14 @@ class RecordedEvent:
     That may be at any moment, in any thread, so no driver is called then.
     """
 
-    __slots__ = ("_cell", "_end", "address", "reader")
+    __slots__ = ("_cell", "_end", "address", "handle", "reader")
 
     def __init__(self, handle: int, idle: collections.deque[int]) -> None:
+        self.handle = handle  # of the driver
         self._cell = ctypes.c_uint64(handle)
         self.reader: object = None  # keeps its stream in `SeenStreams` while memory is handed out on it
         self.address = ctypes.addressof(self._cell)  # ``cudaEvent_t*``, as the C Device interface wants it
         self._end = Finalizer(idle.append, handle)
-
-    @property
-    def handle(self) -> int:
-        """The driver's handle."""
-        return self._cell.value
 
 
 class Events:

@@ -55,11 +55,6 @@ class _Reader:
         self.notes = self.handed = 0
         self.ended: collections.deque[None] = collections.deque()
 
-    @property
-    def holds(self) -> bool:
-        """Whether something that was handed out on it is alive."""
-        return self.handed > len(self.ended)
-
 
 class Seen(NamedTuple):
     """A stream as it was seen at one moment, before an event was recorded on it."""
@@ -67,7 +62,7 @@ class Seen(NamedTuple):
     reader: _Reader
     address: int
     notes: int
-    holds: bool
+    holds: bool  # whether something that was handed out on it is alive
 
 
 class SeenStreams:
@@ -106,7 +101,7 @@ class SeenStreams:
         """Return all, to be forgotten when they have come to events that are recorded from now on."""
         with self._lock:
             return [
-                Seen(each, each.stream.address, each.notes, each.holds)
+                Seen(each, each.stream.address, each.notes, each.handed > len(each.ended))
                 for each in list(self._readers.values())
             ]
 

@@ -115,9 +115,7 @@ def all_ended(seconds: float) -> bool:
     return True
 
 
-@atexit.register
-def _before_exit() -> None:
-    all_ended(_EXIT_PATIENCE)
+atexit.register(all_ended, _EXIT_PATIENCE)
 
 
 def _forget() -> None:

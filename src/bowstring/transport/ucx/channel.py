@@ -25,7 +25,7 @@ from bowstring.transport.peer import Peer, check_seconds
 from bowstring.transport.ucx.context import DONE, HOST, MEMORY_TYPES, Failure, Request
 from bowstring.transport.ucx.incoming import CONTROL, Control
 from bowstring.transport.ucx.link import COUNT, COUNT_MASK, Link
-from bowstring.transport.ucx.progress import Pages, Progress
+from bowstring.transport.ucx.progress import Progress
 from bowstring.transport.ucx.remote_memory import keyed_handle, pieces_of
 from bowstring.transport.ucx.worker import Arrived, Probed, ends_as_key
 
@@ -95,7 +95,6 @@ class UcxChannel(Progress):
         try:
             place = region.array(buffer.offset, buffer.nbytes, writable=True)
             for pieces in pieces_of(reads, offsets):
-                region.prepare(buffer.offset + pieces[-1].offset + pieces[-1].nbytes)
                 with self._lock:
                     self._check_link()
                     self._moved = time.monotonic()
@@ -241,9 +240,9 @@ class UcxChannel(Progress):
             try:
                 with self._lock:
                     self._progress(self._sender)
-                    found = self._next()
-                if found is not None:
-                    return self._deliver(found, land)
+                    message = self._next()
+                if message is not None:
+                    return self._deliver(message, land)
                 left = end - time.monotonic()
                 if left <= 0:
                     return None
@@ -265,12 +264,12 @@ class UcxChannel(Progress):
 
     def _next(self) -> Arrived | Probed | Control | None:
         """Return the next message that may be received; the lock is held."""
-        found = self._incoming.next()
-        if found is None and self._incoming.complete:
+        message = self._incoming.next()
+        if message is None and self._incoming.complete:
             raise BrokenError(_CLOSED, where=str(self))
-        if found is None and self._is_lost():
+        if message is None and self._is_lost():
             raise BrokenError("the connection is lost", found=self._link.endpoint.failed, where=str(self))
-        return found
+        return message
 
     def _deliver(self, message: Arrived | Probed | Control, land: Land | None) -> Received:
         if not self._ways:
@@ -288,8 +287,6 @@ class UcxChannel(Progress):
             case Control(tag, body):
                 self._check(tag, body.nbytes)
                 place = landing(tag, body.nbytes, land)
-                if place.prepare is not None:
-                    place.prepare(body.nbytes)
                 place.view[:] = body
                 return Received(tag, place.body)
 
@@ -312,7 +309,7 @@ class UcxChannel(Progress):
 
     def _tagged(self, probed: Probed, land: Land | None) -> Received:
         given: Any = None if land is None else land(probed.tag, probed.nbytes)
-        pages, kind = None, HOST
+        kind = HOST
         if isinstance(given, Buffer) and not given.device.is_host and given.nbytes == probed.nbytes:
             body, address, kept = given, given.address, given
             kind = MEMORY_TYPES[given.device.arrow_device_type]
@@ -320,10 +317,8 @@ class UcxChannel(Progress):
             place = landing(probed.tag, probed.nbytes, None if land is None else lambda *_: given)
             body, kept = place.body, np.frombuffer(place.view, np.uint8) if probed.nbytes else None
             address = 0 if kept is None else kept.ctypes.data
-            if place.prepare is not None:
-                pages = Pages(place.prepare, address, probed.nbytes)
         with self._lock:
             self._check_link()
             request = self._link.worker.receive(probed, address, kind, kept)
-        self._finish(request, probed.nbytes, pages)
+        self._finish(request, probed.nbytes)
         return Received(probed.tag, body)

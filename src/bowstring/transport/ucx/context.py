@@ -89,8 +89,8 @@ class Request:
         )
         if library().request_query(self._pointer, ctypes.byref(asked)) != Status.OK:
             return ""
-        found = _PROTOCOL.search(text.value.decode(errors="replace"))
-        return found[1] if found is not None else ""
+        match = _PROTOCOL.search(text.value.decode(errors="replace"))
+        return match[1] if match is not None else ""
 
 
 DONE: Final = Request(None, "")

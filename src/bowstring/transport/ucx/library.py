@@ -108,10 +108,10 @@ def _version_of(ucp: ctypes.CDLL) -> tuple[int, int, int]:
 def wheel_folder() -> Path | None:
     """Return the folder of the libraries in the wheel ``libucx-cu12`` or ``libucx-cu13``, if one is installed."""
     try:
-        found = importlib.util.find_spec("libucx")
+        spec = importlib.util.find_spec("libucx")
     except (ImportError, ValueError):
         return None
-    places = [] if found is None else list(found.submodule_search_locations or ())
+    places = [] if spec is None else list(spec.submodule_search_locations or ())
     folders = [Path(place, "lib") for place in places]
     return next((folder for folder in folders if (folder / _NAMES[-1]).exists()), None)
 

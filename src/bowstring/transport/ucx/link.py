@@ -241,6 +241,6 @@ def close_sockets(wanted: Callable[[socket.socket], bool]) -> None:
         with contextlib.suppress(OSError):
             if os.readlink(f"/proc/self/fd/{name}").startswith("socket:"):
                 with socket.socket(fileno=os.dup(int(name))) as copy:
-                    found = copy.family in _INTERNET and wanted(copy)
-                if found:
+                    is_wanted = copy.family in _INTERNET and wanted(copy)
+                if is_wanted:
                     os.close(int(name))

@@ -146,7 +146,8 @@ class UcxListener(InUse, Listener):
                         self._waiting.wake()
                     return request
                 armed = self._worker.arm()
-            self._check_open()
+            if self._closed:
+                raise ClosedError(f"{self.uri} was closed")
             left = end - time.monotonic()
             if left <= 0:
                 return None
@@ -172,10 +173,6 @@ class UcxListener(InUse, Listener):
             ) from failure
         link = Link(worker, endpoint, request.address, ours=request.client_id >> 32 == _OURS)
         return UcxChannel(link, self.uri, Peer.at(request.address), self._limits, dialled=False)
-
-    def _check_open(self) -> None:
-        if self._closed:
-            raise ClosedError(f"{self.uri} was closed")
 
     def _interrupt(self) -> None:
         self._waiting.wake()
@@ -204,7 +201,7 @@ class UcxListener(InUse, Listener):
 
 def _worker(context: Context, where: str, client_id: int = 0) -> Worker:
     """Return a new worker."""
-    found = ""
+    failed = ""
     with _making:
         limit, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
         left = limit - len(os.listdir("/proc/self/fd"))
@@ -212,11 +209,11 @@ def _worker(context: Context, where: str, client_id: int = 0) -> Worker:
             try:
                 return Worker(context, client_id)
             except Failure as failure:
-                found = str(failure)
+                failed = str(failure)
     raise LimitExceeded(
         f"no descriptors are left for a worker of UCX at {where}",
         expected=f"{_DESCRIPTORS} or more",
-        found=found or str(max(0, left)),
+        found=failed or str(max(0, left)),
         hint="Raise the limit of open files (ulimit -n), or serve fewer peers at once.",
     )
 
@@ -245,21 +242,21 @@ def dial(address: str, limits: Limits, deadline: float) -> UcxChannel:
         raise UsageError("a port to dial is needed", found=address)
     end = time.monotonic() + deadline
     loopback = is_loopback(address)
-    found = ""
+    lost = ""
     for family, place in tcp.look_up(address, host, port):
         context = shared_context(loopback=loopback, version6=family == socket.AF_INET6)
         link = _connect(context, address, str(place[0]), port)
         try:
-            found = _reached(link, end)
+            lost = _reached(link, end)
         except BaseException:
             link.end()
             raise
-        if not found:
+        if not lost:
             return UcxChannel(link, address, Peer.at(tcp.spelled(place)), limits, dialled=True)
         link.end()
     if time.monotonic() >= end:
         raise DeadlineExceeded(f"nobody answered at {address} for {deadline:g} s")
-    raise BrokenError(f"nobody listens at {address}", found=found, hint=_HINT)
+    raise BrokenError(f"nobody listens at {address}", found=lost, hint=_HINT)
 
 
 def _connect(context: Context, address: str, host: str, port: int) -> Link:

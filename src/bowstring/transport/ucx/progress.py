@@ -5,11 +5,9 @@ from __future__ import annotations
 import contextlib
 import threading
 import time
-from collections.abc import Callable
 from typing import TYPE_CHECKING, Final
 
 from bowstring.errors import BowstringError, BrokenError, ClosedError, DeadlineExceeded, ForkedError
-from bowstring.memory.slab import has_page
 from bowstring.transport.channel import Channel
 from bowstring.transport.descriptors import InUse
 from bowstring.transport.tcp import spelled
@@ -30,28 +28,6 @@ _SLICE: Final = 0.1
 # How often to look before sleeping: what is sent back at once comes while we do.
 _LOOKS: Final = 40
 _MOST_STEPS: Final = 16
-# What memory is taken for on a claim alone, and the most that is taken ahead of what has come.
-_FIRST: Final = 16 << 20
-_LARGEST_STEP: Final = 64 << 20
-
-
-class Pages:
-    """Large pages of a body: a claimed length is not allocated at once, and UCX does not say how much has arrived.
-
-    A page present behind the prepared ones shows that UCX wrote beyond them; then as much is prepared again.
-    """
-
-    def __init__(self, prepare: Callable[[int], int], address: int, nbytes: int) -> None:
-        self._prepare = prepare
-        self._address = address
-        self._nbytes = nbytes
-        self._ready = prepare(min(nbytes, _FIRST))
-
-    def follow(self) -> None:
-        """Take memory for what comes next, where enough has come."""
-        while self._ready < self._nbytes and has_page(self._address + self._ready):
-            step = min(self._ready, _LARGEST_STEP)
-            self._ready = max(self._ready + 1, self._prepare(min(self._ready + step, self._nbytes)))
 
 
 class Progress(InUse, Channel):
@@ -120,7 +96,7 @@ class Progress(InUse, Channel):
         self._lost_at = self._lost_at or now
         return now - self._lost_at > _LAST_LOOK
 
-    def _finish(self, request: Request, nbytes: int, pages: Pages | None = None) -> None:
+    def _finish(self, request: Request, nbytes: int) -> None:
         """Wait until a message has landed."""
         lost: float | None = None
         try:
@@ -145,8 +121,6 @@ class Progress(InUse, Channel):
                     )
                 if self.restriction is not None:
                     self.restriction.check_time()
-                if pages is not None:
-                    pages.follow()
                 self._wait(self._receiver, self._sender, _SLICE)
         except BaseException as error:
             self._link.keep(request)  # UCX may write what comes of it until the worker ends

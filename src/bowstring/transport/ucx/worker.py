@@ -20,23 +20,9 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 import numpy as np
 
 from bowstring.transport.tcp import spelled
+from bowstring.transport.ucx import structures as ucp
 from bowstring.transport.ucx.context import HOST, Context, Failure, Request, address_of, check
 from bowstring.transport.ucx.library import library
-from bowstring.transport.ucx.structures import (
-    AmHandler,
-    AmReceived,
-    ConnectionCallback,
-    ConnectionRequestAttributes,
-    EndpointAttributes,
-    EndpointParams,
-    ErrorCallback,
-    ListenerAttributes,
-    ListenerParams,
-    RequestParams,
-    Status,
-    TagInfo,
-    WorkerParams,
-)
 
 if TYPE_CHECKING:
     from bowstring.memory import Buffer
@@ -79,10 +65,10 @@ class Worker:
     def __init__(self, context: Context, client_id: int = 0) -> None:
         self._library = library()
         self.context = context
-        asked = WorkerParams(
-            field_mask=WorkerParams.THREAD_MODE | WorkerParams.FLAGS | WorkerParams.CLIENT_ID,
-            thread_mode=WorkerParams.SERIALIZED,
-            flags=WorkerParams.IGNORE_REQUEST_LEAK,
+        asked = ucp.WorkerParams(
+            field_mask=ucp.WorkerParams.THREAD_MODE | ucp.WorkerParams.FLAGS | ucp.WorkerParams.CLIENT_ID,
+            thread_mode=ucp.WorkerParams.SERIALIZED,
+            flags=ucp.WorkerParams.IGNORE_REQUEST_LEAK,
             client_id=client_id,
         )
         handle = ctypes.c_void_p()
@@ -94,17 +80,17 @@ class Worker:
         fd = ctypes.c_int()
         # Active messages, which `progress` takes.
         self.arrived: collections.deque[Arrived] = collections.deque()
-        self._info = TagInfo()
+        self._info = ucp.TagInfo()
         self._info_address = ctypes.addressof(self._info)
-        self._plain = RequestParams()
+        self._plain = ucp.RequestParams()
         # What the callback knows holds nothing of ours, so that a worker that is dropped goes at once.
-        self._handler = AmHandler.Callback(functools.partial(_take_message, self.arrived))
+        self._handler = ucp.AmHandler.Callback(functools.partial(_take_message, self.arrived))
         try:
             check(self._library.worker_get_efd(handle, ctypes.byref(fd)), "asking for a descriptor")
-            asked_messages = AmHandler(
-                field_mask=AmHandler.ID | AmHandler.FLAGS | AmHandler.CALLBACK,
+            asked_messages = ucp.AmHandler(
+                field_mask=ucp.AmHandler.ID | ucp.AmHandler.FLAGS | ucp.AmHandler.CALLBACK,
                 id=_METADATA_ID,
-                flags=AmHandler.WHOLE_MESSAGE,
+                flags=ucp.AmHandler.WHOLE_MESSAGE,
                 cb=ctypes.cast(self._handler, ctypes.c_void_p),
             )
             status = self._library.worker_set_am_recv_handler(handle, ctypes.byref(asked_messages))
@@ -122,7 +108,7 @@ class Worker:
     def arm(self) -> bool:
         """Have `fd` tell of what comes from now on; false where something is there already."""
         status = self._library.worker_arm(self.handle)
-        if status == Status.BUSY:
+        if status == ucp.Status.BUSY:
             return False
         check(status, "waiting for UCX")
         return True
@@ -136,7 +122,7 @@ class Worker:
         """Land a tagged message in memory of its length."""
         params = self._plain
         if memory_type != HOST:
-            params = RequestParams(op_attr_mask=RequestParams.MEMORY_TYPE, memory_type=memory_type)
+            params = ucp.RequestParams(op_attr_mask=ucp.RequestParams.MEMORY_TYPE, memory_type=memory_type)
         pointer = self._library.tag_msg_recv_nbx(
             self.handle, address, probed.nbytes, probed.handle, ctypes.byref(params)
         )
@@ -152,18 +138,18 @@ class Worker:
     def connect(self, host: str, port: int) -> Endpoint:
         """Begin to connect to a listener."""
         raw = _packed(host, port)
-        asked = EndpointParams(
-            field_mask=EndpointParams.FLAGS | EndpointParams.SOCK_ADDR,
-            flags=EndpointParams.CLIENT_SERVER | EndpointParams.SEND_CLIENT_ID,
+        asked = ucp.EndpointParams(
+            field_mask=ucp.EndpointParams.FLAGS | ucp.EndpointParams.SOCK_ADDR,
+            flags=ucp.EndpointParams.CLIENT_SERVER | ucp.EndpointParams.SEND_CLIENT_ID,
         )
         asked.sockaddr.addr, asked.sockaddr.addrlen = ctypes.addressof(raw), len(raw)
         return Endpoint(self, asked)
 
     def accept(self, request: ConnectionRequest) -> Endpoint:
         """Take a client that came to a listener, of whatever worker."""
-        asked = EndpointParams(
-            field_mask=EndpointParams.FLAGS | EndpointParams.CONN_REQUEST,
-            flags=EndpointParams.NO_LOOPBACK,
+        asked = ucp.EndpointParams(
+            field_mask=ucp.EndpointParams.FLAGS | ucp.EndpointParams.CONN_REQUEST,
+            flags=ucp.EndpointParams.NO_LOOPBACK,
             conn_request=request.handle,
         )
         return Endpoint(self, asked)
@@ -185,11 +171,11 @@ def _take_message(
     param: Any,
 ) -> int:
     """Take an active message; its bytes are UCX's again when this returns, unless it came as a descriptor."""
-    if param.contents.recv_attr & AmReceived.RENDEZVOUS:
+    if param.contents.recv_attr & ucp.AmReceived.RENDEZVOUS:
         arrived.append(Arrived(nbytes, None, data))
-        return Status.IN_PROGRESS
+        return ucp.Status.IN_PROGRESS
     arrived.append(Arrived(nbytes, ctypes.string_at(data, nbytes) if nbytes else b""))
-    return Status.OK
+    return ucp.Status.OK
 
 
 class ListenerHandle:
@@ -198,9 +184,9 @@ class ListenerHandle:
     def __init__(self, worker: Worker, host: str, port: int) -> None:
         self._library = library()
         self.requests: collections.deque[ConnectionRequest] = collections.deque()
-        self._callback = ConnectionCallback(functools.partial(_take_client, self.requests))
+        self._callback = ucp.ConnectionCallback(functools.partial(_take_client, self.requests))
         raw = _packed(host, port)
-        asked = ListenerParams(field_mask=ListenerParams.SOCK_ADDR | ListenerParams.CONN_HANDLER)
+        asked = ucp.ListenerParams(field_mask=ucp.ListenerParams.SOCK_ADDR | ucp.ListenerParams.CONN_HANDLER)
         asked.sockaddr.addr, asked.sockaddr.addrlen = ctypes.addressof(raw), len(raw)
         asked.conn_handler.cb = ctypes.cast(self._callback, ctypes.c_void_p)
         handle = ctypes.c_void_p()
@@ -209,9 +195,9 @@ class ListenerHandle:
             f"listening on {host}:{port}",
         )
         self._handle = handle.value
-        told = ListenerAttributes(field_mask=ListenerAttributes.SOCKADDR)
+        told = ucp.ListenerAttributes(field_mask=ucp.ListenerAttributes.SOCKADDR)
         check(self._library.listener_query(handle, ctypes.byref(told)), "asking a listener")
-        self.address = _unpacked(told, ListenerAttributes.sockaddr.offset)
+        self.address = _unpacked(told, ucp.ListenerAttributes.sockaddr.offset)
 
     def reject(self, request: ConnectionRequest) -> None:
         """Turn a client away."""
@@ -225,11 +211,11 @@ class ListenerHandle:
 
 
 def _take_client(requests: collections.deque[ConnectionRequest], request: int, _arg: int) -> None:
-    told = ConnectionRequestAttributes(
-        field_mask=ConnectionRequestAttributes.CLIENT_ADDR | ConnectionRequestAttributes.CLIENT_ID
+    told = ucp.ConnectionRequestAttributes(
+        field_mask=ucp.ConnectionRequestAttributes.CLIENT_ADDR | ucp.ConnectionRequestAttributes.CLIENT_ID
     )
-    known = library().conn_request_query(request, ctypes.byref(told)) == Status.OK
-    where = _spelled_address(told, ConnectionRequestAttributes.client_address.offset) if known else ""
+    known = library().conn_request_query(request, ctypes.byref(told)) == ucp.Status.OK
+    where = _spelled_address(told, ucp.ConnectionRequestAttributes.client_address.offset) if known else ""
     requests.append(ConnectionRequest(request, where, told.client_id))
 
 
@@ -271,16 +257,16 @@ class Endpoint:
     It lives as long as its worker, which it keeps.
     """
 
-    def __init__(self, worker: Worker, asked: EndpointParams) -> None:
+    def __init__(self, worker: Worker, asked: ucp.EndpointParams) -> None:
         self._library = library()
         self._worker = worker
         self._failures: list[int] = []
         failures = self._failures  # the callback must not hold this endpoint
-        self._callback = ErrorCallback(lambda _arg, _endpoint, status: failures.append(status))
-        asked.field_mask |= EndpointParams.ERR_HANDLING_MODE | EndpointParams.ERR_HANDLER
+        self._callback = ucp.ErrorCallback(lambda _arg, _endpoint, status: failures.append(status))
+        asked.field_mask |= ucp.EndpointParams.ERR_HANDLING_MODE | ucp.EndpointParams.ERR_HANDLER
         # With MODE_PEER, UCX uses no shared memory. Without it the end of a peer is noticed too, as the connection
         # to its listener ends.
-        asked.err_mode = EndpointParams.MODE_NONE
+        asked.err_mode = ucp.EndpointParams.MODE_NONE
         asked.err_handler.cb = ctypes.cast(self._callback, ctypes.c_void_p)
         handle = ctypes.c_void_p()
         check(self._library.ep_create(worker.handle, ctypes.byref(asked), ctypes.byref(handle)), "connecting")
@@ -308,11 +294,11 @@ class Endpoint:
             kept: object = views
         else:
             pieces = np.array([(address_of(view), len(view)) for view in views], np.uint64)
-            place, count, datatype = pieces.ctypes.data, len(pieces), RequestParams.IOV
+            place, count, datatype = pieces.ctypes.data, len(pieces), ucp.RequestParams.IOV
             kept = (views, pieces)
-        asked = RequestParams(op_attr_mask=RequestParams.MEMORY_TYPE, memory_type=memory_type)
+        asked = ucp.RequestParams(op_attr_mask=ucp.RequestParams.MEMORY_TYPE, memory_type=memory_type)
         if datatype:
-            asked.op_attr_mask |= RequestParams.DATATYPE
+            asked.op_attr_mask |= ucp.RequestParams.DATATYPE
             asked.datatype = datatype
         if tag is None:
             pointer = self._library.am_send_nbx(
@@ -325,36 +311,36 @@ class Endpoint:
 
     def flush(self) -> Request:
         """Begin to wait until all that was sent has left."""
-        asked = RequestParams()
+        asked = ucp.RequestParams()
         return Request(self._library.ep_flush_nbx(self.handle, ctypes.byref(asked)), "sending")
 
     @property
     def ways(self) -> list[str]:
         """Transports and devices that it uses, such as ``tcp/lo``; nothing before it is connected."""
-        entries = (EndpointAttributes.Entry * _MOST_TRANSPORTS)()
-        asked = EndpointAttributes(field_mask=EndpointAttributes.TRANSPORTS)
+        entries = (ucp.EndpointAttributes.Entry * _MOST_TRANSPORTS)()
+        asked = ucp.EndpointAttributes(field_mask=ucp.EndpointAttributes.TRANSPORTS)
         asked.transports.entries = entries
         asked.transports.num_entries = _MOST_TRANSPORTS
-        asked.transports.entry_size = ctypes.sizeof(EndpointAttributes.Entry)
-        if self._library.ep_query(self.handle, ctypes.byref(asked)) != Status.OK:
+        asked.transports.entry_size = ctypes.sizeof(ucp.EndpointAttributes.Entry)
+        if self._library.ep_query(self.handle, ctypes.byref(asked)) != ucp.Status.OK:
             return []
-        found = [entries[index] for index in range(asked.transports.num_entries)]
-        ways = [f"{each.transport_name.decode()}/{each.device_name.decode()}" for each in found]
+        known = [entries[index] for index in range(asked.transports.num_entries)]
+        ways = [f"{entry.transport_name.decode()}/{entry.device_name.decode()}" for entry in known]
         return list(dict.fromkeys(ways))
 
     @property
     def peer(self) -> str:
         """The address of the peer, empty while it is not known."""
-        asked = EndpointAttributes(field_mask=EndpointAttributes.REMOTE_SOCKADDR)
-        if self._library.ep_query(self.handle, ctypes.byref(asked)) != Status.OK:
+        asked = ucp.EndpointAttributes(field_mask=ucp.EndpointAttributes.REMOTE_SOCKADDR)
+        if self._library.ep_query(self.handle, ctypes.byref(asked)) != ucp.Status.OK:
             return ""
-        return _spelled_address(asked, EndpointAttributes.remote_sockaddr.offset)
+        return _spelled_address(asked, ucp.EndpointAttributes.remote_sockaddr.offset)
 
     def close(self, *, force: bool) -> Request:
         """Begin to close: at once, or when all was sent. The endpoint must not be used any more."""
-        asked = RequestParams()
+        asked = ucp.RequestParams()
         if force:
-            asked.op_attr_mask, asked.flags = RequestParams.FLAGS, RequestParams.FORCE_CLOSE
+            asked.op_attr_mask, asked.flags = ucp.RequestParams.FLAGS, ucp.RequestParams.FORCE_CLOSE
         handle, self.handle = self.handle, None
         return Request(self._library.ep_close_nbx(handle, ctypes.byref(asked)), "closing", self._callback)
 
@@ -364,7 +350,7 @@ class RemoteKey:
 
     def __init__(self, endpoint: Endpoint, packed: bytes) -> None:
         if _end_of_domains(packed) is None:
-            raise Failure(Status.INVALID_PARAM, "reading a remote key")
+            raise Failure(ucp.Status.INVALID_PARAM, "reading a remote key")
         self._endpoint = endpoint
         handle = ctypes.c_void_p()
         check(library().ep_rkey_unpack(endpoint.handle, packed, ctypes.byref(handle)), "reading a remote key")
@@ -374,7 +360,7 @@ class RemoteKey:
         self, address: int, nbytes: int, remote: int, memory_type: int = HOST, kept: object = None
     ) -> Request:
         """Begin to read `nbytes` at `remote`, an address of the peer's, into memory at `address`."""
-        asked = RequestParams(op_attr_mask=RequestParams.MEMORY_TYPE, memory_type=memory_type)
+        asked = ucp.RequestParams(op_attr_mask=ucp.RequestParams.MEMORY_TYPE, memory_type=memory_type)
         pointer = library().get_nbx(
             self._endpoint.handle, address, nbytes, remote, self._handle, ctypes.byref(asked)
         )
