@@ -772,3 +772,24 @@ def test_the_peak_of_what_is_read_into_memory(forked: None, nbytes: int, count: 
     assert in_use < (count + 1) * nbytes  # regions of which some memory is left
     assert count * nbytes < peak < in_use + 2 * nbytes
     assert numbers.split() == [str(number) for number in range(count)]
+
+
+@pytest.mark.parametrize("together", [False, True], ids=["alone", "with another"])
+def test_who_read_before_an_append_has_not_read_the_whole(
+    serve: Callable[..., bow.Server], together: bool
+) -> None:
+    """A reader that came before an append does not count as the one that reads all, whichever stream it reads."""
+    server = serve("unix:")
+    first, second = table_of(1), table_of(2)
+    endpoints = [server.publish("grows", first, readers=1), server.publish("other", first)]
+    wanted = endpoints if together else endpoints[:1]
+    with bow.connect(bow.Dataset(tuple(wanted), first.schema)) as stream:
+        batch = stream.read_next_batch()
+        server.append("grows", second)
+        assert values_of([batch, *stream]) == [[1]] * len(wanted)
+        del batch
+    until(lambda: server.stats.connections == 0)
+    server.finish("grows")
+    with bow.connect(server.endpoints["grows"]) as stream:
+        assert values_of(stream) == [[1], [2]]
+    server.wait_released("grows")

@@ -20,11 +20,15 @@ It starts with its first client, and ends some minutes after it holds nothing an
 
 from __future__ import annotations
 
-from bowstring.depot.client import Depot
-from bowstring.depot.launch import connect
-from bowstring.depot.options import DataSetStatus, DepotStatus, Options
-from bowstring.depot.publishing import drop, get, publish
-from bowstring.depot.writing import Attempt, Committed
+import importlib
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from bowstring.depot.client import Depot
+    from bowstring.depot.launch import connect
+    from bowstring.depot.options import DataSetStatus, DepotStatus, Options
+    from bowstring.depot.publishing import drop, get, publish
+    from bowstring.depot.writing import Attempt, Committed
 
 __all__ = [
     "Attempt",
@@ -42,3 +46,26 @@ __all__ = [
 
 def __dir__() -> list[str]:
     return __all__
+
+
+_HOMES = {
+    "Attempt": "bowstring.depot.writing",
+    "Committed": "bowstring.depot.writing",
+    "DataSetStatus": "bowstring.depot.options",
+    "Depot": "bowstring.depot.client",
+    "DepotStatus": "bowstring.depot.options",
+    "Options": "bowstring.depot.options",
+    "connect": "bowstring.depot.launch",
+    "drop": "bowstring.depot.publishing",
+    "get": "bowstring.depot.publishing",
+    "publish": "bowstring.depot.publishing",
+}
+
+
+def __getattr__(name: str) -> Any:
+    # The process of a depot begins here, and forks before it imports anything that may start threads.
+    if name not in _HOMES:
+        raise AttributeError(f"module 'bowstring.depot' has no attribute {name!r}")
+    value = getattr(importlib.import_module(_HOMES[name]), name)
+    globals()[name] = value
+    return value

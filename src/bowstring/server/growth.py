@@ -65,24 +65,21 @@ class _Slabs:
 
     def allocate(self, nbytes: int) -> Buffer:
         """Return a fresh buffer; where there is no room, all stays as it was."""
-        region, begin = self.at
+        pool, (region, begin) = self._pool, self.at
         if region is None or begin + nbytes > region.nbytes:
-            region, begin = self._fresh(nbytes), 0
-        alignment = self._pool.device.alignment
+            # Regions grow with what is in use, as each costs a descriptor.
+            in_use = 0 if self._size < _GROWN else pool.stats.in_use
+            most = min(
+                _LARGEST, max(_GROWN, in_use // 8), max(pool.device.smallest_region, pool.budget // 16)
+            )
+            try:
+                region, begin = pool.region(max(nbytes, self._size), least=nbytes), 0
+            except errors.OutOfBudget:
+                region, begin = pool.region(nbytes), 0
+            self._size = min(2 * region.nbytes, most)
+        alignment = pool.device.alignment
         self.at = region, begin + -(-nbytes // alignment) * alignment
         return Buffer.fresh(region, begin, nbytes)
-
-    def _fresh(self, nbytes: int) -> Region:
-        # Regions grow with what is in use, as each costs a descriptor.
-        budget = self._pool.budget
-        in_use = 0 if self._size < _GROWN else self._pool.stats.in_use
-        most = min(_LARGEST, max(_GROWN, in_use // 8), max(self._pool.device.smallest_region, budget // 16))
-        try:
-            region = self._pool.region(max(nbytes, self._size), least=nbytes)
-        except errors.OutOfBudget:
-            region = self._pool.region(nbytes)
-        self._size = min(2 * region.nbytes, most)
-        return region
 
 
 class Growth:
