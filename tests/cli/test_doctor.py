@@ -13,7 +13,8 @@ import pytest
 from bowstring.cli import doctor, main
 from bowstring.cli.doctor import paths
 from bowstring.cli.doctor.check import Check, State
-from bowstring.cli.doctor.gpus import Seen, look_at_gpus
+from bowstring.cli.doctor.child import Child
+from bowstring.cli.doctor.gpus import Seen, gpus_seen
 from bowstring.cli.doctor.paths import default_path, try_paths
 from bowstring.cli.doctor.sharing import try_connections, try_shared_memory
 from bowstring.cli.doctor.trials import CONSUMER, PRODUCER, REAL, Outcome, Programs
@@ -155,8 +156,8 @@ INCOMPLETE: dict[str, Any] = {
 )
 def test_a_driver_that_crashes_or_hangs(code: str, said: str) -> None:
     """A driver that takes its process down, or never answers, is broken, and nothing is known of GPUs."""
-    with look_at_gpus(code) as what_was_seen:
-        seen = what_was_seen(1.0 if "within" in said else 30.0)
+    with Child(code, {}) as child:
+        seen = gpus_seen(child, 1.0 if "within" in said else 30.0)
     assert (seen.checks[0].name, seen.checks[0].state) == ("CUDA driver", State.BROKEN)
     assert said in seen.checks[0].detail
     assert (seen.devices, seen.topology) == ((), None)

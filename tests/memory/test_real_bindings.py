@@ -15,7 +15,8 @@ import pytest
 
 from bowstring.benchmarks.processes.child import Child
 from bowstring.cli.doctor.check import State
-from bowstring.cli.doctor.gpus import CUDA, LOOK, look_at_gpus
+from bowstring.cli.doctor.child import Child as Looking
+from bowstring.cli.doctor.gpus import CUDA, LOOK, gpus_seen
 from tests.memory.cuda_header import find_header
 
 pytest.importorskip("cuda.bindings.driver", reason="cuda.bindings is not installed")
@@ -109,8 +110,8 @@ def test_refusals_have_the_drivers_names(over: Child) -> None:
 def test_doctor_finds_it(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Doctor, which asks without any package, says version and devices."""
     monkeypatch.setenv("LD_LIBRARY_PATH", str(folder))
-    with look_at_gpus(LOOK) as what_was_seen:
-        seen = what_was_seen(30.0)
+    with Looking(LOOK, {}) as child:
+        seen = gpus_seen(child, 30.0)
     [check] = [each for each in seen.checks if each.name == CUDA]
     assert (check.state, check.detail) == (State.OK, "CUDA 13.0: Stub 0 (without GPUDirect RDMA); Stub 1")
     assert seen.devices == ("cuda:0", "cuda:1")

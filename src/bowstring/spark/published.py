@@ -9,7 +9,7 @@ import math
 import socket
 import threading
 import time
-from typing import TYPE_CHECKING, Any, Final, NoReturn, Self
+from typing import TYPE_CHECKING, Any, Final, Self
 from urllib.parse import urlsplit
 
 from bowstring.cli.terminal import number, size
@@ -36,7 +36,7 @@ from bowstring.server.arguments import check_seconds
 from bowstring.spark.publication import Publication
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
+    from collections.abc import Callable, Iterable, Iterator
 
     import pyarrow as pa
 
@@ -139,10 +139,9 @@ class PublishedDataset(Dataset):
         InvalidData
             Spark made other rows this time.
         """
-        known = self._known
-        return PublishedDataset._of(
-            known.republish(None if partitions is None else frozenset(partitions)), known
-        )
+        known = self.wait()._known
+        again = known.republish(None if partitions is None else frozenset(partitions))
+        return PublishedDataset._of(again, known)
 
     @property
     def _known(self) -> Publication:
@@ -200,23 +199,26 @@ class RunningDataset(PublishedDataset):
             self._known.abandon(BrokenError("the data set was released while its job ran"))
         self._known.release()
 
-    def republish(self, partitions: Iterable[int] | None = None) -> PublishedDataset:
-        """Wait for the end of the job, and publish partitions that were lost again."""
-        return self.wait().republish(partitions)
-
     # Its endpoints are not known here: whoever takes it for a data set of none would read no rows.
 
-    def to_json(self) -> NoReturn:
+    def to_json(self) -> str:
         """Refuse: what is read from that would follow no job."""
-        raise UsageError(
-            "the endpoints of a data set that was published with wait=False are known once its job is complete",
-            hint="wait() returns the whole data set; bow.connect follows this one.",
-        )
+        raise self._not_whole()
 
-    __len__ = __iter__ = to_json
+    def __len__(self) -> int:
+        raise self._not_whole()
+
+    def __iter__(self) -> Iterator[Endpoint]:
+        raise self._not_whole()
 
     def __bool__(self) -> bool:
         return True
+
+    def _not_whole(self) -> UsageError:
+        return UsageError(
+            "the endpoints of a data set that was published with wait=False are known once its job is complete",
+            hint="wait() returns the whole data set; bow.connect follows this one.",
+        )
 
     def __repr__(self) -> str:
         name = self.metadata.get("name") or "without a name"

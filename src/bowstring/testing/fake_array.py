@@ -80,11 +80,11 @@ def check_current(device: Any) -> None:
     NotOnDevice
         It is not, inside an :class:`OnlyCurrent` block.
     """
-    if OnlyCurrent.is_wanted() and getattr(_local, "device", None) is not device:
+    if OnlyCurrent.is_wanted() and current() is not device:
         raise NotOnDevice(
             "an array is used while another device is the current one",
             expected=device.name,
-            found=getattr(getattr(_local, "device", None), "name", "none"),
+            found=getattr(current(), "name", "none"),
             hint="Work on it inside `with device.use():`.",
         )
 

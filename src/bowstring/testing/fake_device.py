@@ -134,6 +134,11 @@ class FakeDevice(DriverDevice):
         if error is not None:
             raise error
 
+    def _count_copy(self, copies: str, copied: str, nbytes: int) -> None:
+        self._fail("copy")
+        setattr(self.stats, copies, getattr(self.stats, copies) + 1)
+        setattr(self.stats, copied, getattr(self.stats, copied) + nbytes)
+
     def make_slab(self, nbytes: int) -> Slab:
         """Allocate memory under an address that the host cannot read."""
         self._fail("allocate")
@@ -191,18 +196,14 @@ class FakeDevice(DriverDevice):
 
     def from_host(self, source: np.ndarray[Any, Any]) -> FakeArray:
         """Copy a host array to the device. Counted."""
-        self._fail("copy")
-        self.stats.host_writes += 1
-        self.stats.host_written_bytes += source.nbytes
+        self._count_copy("host_writes", "host_written_bytes", source.nbytes)
         return made(self, np.array(source))
 
     def to_host(self, array: Any) -> np.ndarray[Any, Any]:
         """Copy a fake array to the host. Counted."""
         if type(array) is not FakeArray or array.device is not self:
             raise NotOnDevice("not an array of this device", expected=self.name, found=repr(array))
-        self._fail("copy")
-        self.stats.host_reads += 1
-        self.stats.host_read_bytes += array.nbytes
+        self._count_copy("host_reads", "host_read_bytes", array.nbytes)
         return array._array.copy()
 
     def use(self) -> contextlib.AbstractContextManager[None]:
@@ -211,23 +212,17 @@ class FakeDevice(DriverDevice):
 
     def copy_in(self, address: int, host: int, nbytes: int) -> None:
         """Copy host memory to the device. Counted."""
-        self._fail("copy")
-        self.stats.host_writes += 1
-        self.stats.host_written_bytes += nbytes
+        self._count_copy("host_writes", "host_written_bytes", nbytes)
         super().copy_in(address, host, nbytes)
 
     def copy_out(self, host: int, address: int, nbytes: int) -> None:
         """Copy memory of the device to the host. Counted."""
-        self._fail("copy")
-        self.stats.host_reads += 1
-        self.stats.host_read_bytes += nbytes
+        self._count_copy("host_reads", "host_read_bytes", nbytes)
         super().copy_out(host, address, nbytes)
 
     def copy_to_peer(self, peer: DriverDevice, target: int, address: int, nbytes: int) -> None:
         """Copy memory to another fake device. Counted."""
-        self._fail("copy")
-        self.stats.peer_copies += 1
-        self.stats.peer_copied_bytes += nbytes
+        self._count_copy("peer_copies", "peer_copied_bytes", nbytes)
         super().copy_to_peer(peer, target, address, nbytes)
 
     def synchronize(self) -> None:

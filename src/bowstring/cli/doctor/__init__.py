@@ -10,8 +10,9 @@ from typing import TYPE_CHECKING, Any, Final
 
 from bowstring import __version__
 from bowstring.cli.doctor.check import Check, State
+from bowstring.cli.doctor.child import Child
 from bowstring.cli.doctor.environment import find_gpu_files, find_limits, find_namespaces
-from bowstring.cli.doctor.gpus import LOOK, Facts, look_at_gpus
+from bowstring.cli.doctor.gpus import LOOK, Facts, gpus_seen
 from bowstring.cli.doctor.packages import find_gpu_software, find_packages
 from bowstring.cli.doctor.paths import Path, default_path, try_paths
 from bowstring.cli.doctor.sharing import try_connections, try_shared_memory
@@ -52,7 +53,7 @@ class Report:
 
 def examine() -> Report:
     """Look at everything, and try every path."""
-    with look_at_gpus(LOOK) as what_was_seen:
+    with Child(LOOK, {}) as looking:
         groups = {
             "Packages": find_packages(),
             "Namespaces": find_namespaces(),
@@ -60,7 +61,7 @@ def examine() -> Report:
             "Shared memory": try_shared_memory(),
             "Connections": try_connections(),
         }
-        seen = what_was_seen(_LOOK_SECONDS)
+        seen = gpus_seen(looking, _LOOK_SECONDS)
     cuda = None if seen.topology is None else seen.topology["cuda"]
     groups["GPUs"] = [*seen.checks, *find_gpu_files(), *find_gpu_software(cuda)]
     checks = [check for group in groups.values() for check in group]

@@ -91,17 +91,13 @@ def _namespace(name: str, hint: str) -> Check:
     own = _number(ROOT / f"proc/self/ns/{name}")
     if own is None:
         return Check(title, State.ABSENT, "unknown (/proc is not mounted?)", hint)
-    if name in _FIRST:
-        host = own == _FIRST[name]
-        return Check(
-            title, State.OK if host else State.ABSENT, f"{own}, {'' if host else 'not '}the host's", hint
-        )
-    first = _number(ROOT / f"proc/1/ns/{name}")
+    first = _FIRST.get(name) or _number(ROOT / f"proc/1/ns/{name}")
     if first is None:
         return Check(title, State.OK, f"{own}", hint)
-    same = first == own
-    detail = f"{own}, {'the same as' if same else 'not that of'} process 1"
-    return Check(title, State.OK if same else State.ABSENT, detail, hint)
+    whose = "the host's" if name in _FIRST else "that of process 1"
+    if own == first:
+        return Check(title, State.OK, f"{own}, {whose}", hint)
+    return Check(title, State.ABSENT, f"{own}, not {whose}", hint)
 
 
 def _number(link: Path) -> int | None:

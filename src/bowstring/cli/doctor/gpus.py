@@ -6,7 +6,6 @@ unknown.
 
 from __future__ import annotations
 
-import contextlib
 import ctypes
 import dataclasses
 import importlib
@@ -38,15 +37,8 @@ class Seen:
     topology: Facts | None = None  # from NVML; ``None`` where the look failed
 
 
-@contextlib.contextmanager
-def look_at_gpus(program: str) -> Iterator[Callable[[float], Seen]]:
-    """Start to look; yield a function that returns what was seen, waiting for it at most so many seconds."""
-    with Child(program, {}) as child:
-        yield lambda seconds: _seen(child, seconds)
-
-
-def _seen(child: Child, seconds: float) -> Seen:
-    """Return the child's answer; a child that fails is a driver that does."""
+def gpus_seen(child: Child, seconds: float) -> Seen:
+    """Return what a child that looks has seen; one that fails is a driver that does."""
     try:
         facts = child.line(seconds)
     except ChildFault as fault:
