@@ -110,10 +110,6 @@ class OpenFile:
             self.close()
             raise
 
-    @property
-    def num_row_groups(self) -> int:
-        return int(self.metadata.num_row_groups)
-
     @functools.cached_property
     def num_rows(self) -> int:
         """How many rows its row groups have: the number beside them may be another one."""
@@ -381,6 +377,7 @@ class OpenFile:
             length, metadata = len(shown) - AROUND, _metadata_of(shown)
         file = _ByNumber(self.source, metadata=metadata)
         self.metadata: Any = file.metadata
+        self.num_row_groups = int(self.metadata.num_row_groups)
         self._stored_schema: pa.Schema = file.schema_arrow
         # A signature comes after a footer that says that columns are encrypted.
         self._is_signed = self.metadata.serialized_size < length

@@ -224,7 +224,6 @@ class _Due(NamedTuple):
     group: int
     is_last: bool
     nbytes: int
-    in_pieces: bool = False
     read: Future[list[pa.RecordBatch]] | None = None  # without it the thread that asks reads all
 
 
@@ -373,25 +372,21 @@ class ParquetStream(SequentialReader):
                     raise self._failure.pop()
                 self._warn()
                 raise EndOfStream("the stream has no more batches")
-            due = self._due.popleft()
-            if due.in_pieces:
-                self._ready = self._in_pieces(due)
-                continue
-            # Before this one is used, the next one is on its way.
-            try:
-                batches = due.plan.whole(due.group) if due.read is None else _awaited(due.read)
-            except TooLargeError as error:
-                self._ready = self._in_pieces(due, error.masks)
-                continue
-            if due.is_last:
-                self._leave(due.plan.file)
-            self._read_ahead()
-            self._ready = iter(batches)
+            self._ready = self._batches(self._due.popleft())
 
-    def _in_pieces(self, due: _Due, kept: list[pa.Array] | None = None) -> Iterator[pa.RecordBatch]:
-        yield from due.plan.pieces(due.group, kept)
+    def _batches(self, due: _Due) -> Iterator[pa.RecordBatch]:
+        """Yield the batches of a row group; before the first is used, the next row group is on its way."""
+        batches: list[pa.RecordBatch] = []
+        pieces: Iterator[pa.RecordBatch] = iter(())
+        try:
+            batches = due.plan.whole(due.group) if due.read is None else _awaited(due.read)
+        except TooLargeError as error:
+            pieces = due.plan.pieces(due.group, error.masks)
+        yield from pieces
         if due.is_last:
             self._leave(due.plan.file)
+        self._read_ahead()
+        yield from batches
 
     def _leave(self, file: OpenFile) -> None:
         """Close a file of which all is read: a list may have more files than a process may have open."""
@@ -401,10 +396,10 @@ class ParquetStream(SequentialReader):
     def _read_ahead(self, *, is_awaited: bool = False) -> None:
         """Start to read what fits into the window, but for what the caller awaits and no thread has begun."""
         budget = self._limits.window_bytes
-        held = sum(each.nbytes for each in self._due)
+        nbytes_ahead = sum(each.nbytes for each in self._due)
         threads = min(_MOST_THREADS, pa.cpu_count())
         while len(self._due) <= threads:
-            if self._due and (held >= budget or self._due[-1].in_pieces):
+            if self._due and (nbytes_ahead >= budget or self._due[-1].nbytes > budget):
                 return
             try:
                 coming = next(self._coming, None)
@@ -421,13 +416,13 @@ class ParquetStream(SequentialReader):
                 failed.set_exception(error)
                 self._due.append(_Due(plan, group, is_last, 0, read=failed))
                 return
-            held += nbytes
+            nbytes_ahead += nbytes
             read = None
             if nbytes <= budget and not (is_awaited and not self._due):
                 if self._threads is None:
                     self._threads = ThreadPoolExecutor(threads, "bowstring-parquet")
                 read = self._threads.submit(plan.whole, group)
-            self._due.append(_Due(plan, group, is_last, nbytes, nbytes > budget, read))
+            self._due.append(_Due(plan, group, is_last, nbytes, read))
 
     def _row_groups(self, first: _Plan) -> Iterator[tuple[_Plan, int, bool]]:
         for position, source in enumerate(self._sources):

@@ -132,13 +132,13 @@ class MessageReader:
         if sentinel is not None and len(sentinel) != _PREFIX.size:
             raise UsageError("a sentinel stands in the place of a length", expected="4 bytes", found=sentinel)
         on_device = isinstance(source, Buffer) and not source.device.is_host
-        self._source: Source = _DeviceSource(source) if on_device else open_source(source)
+        self.source: Source = _DeviceSource(source) if on_device else open_source(source)
         self._limits = limits
         self._sentinel = sentinel
 
     def read(self) -> tuple[Message, Buffer] | None:
         """Return the header and the body of the next message, or ``None`` at the end."""
-        source = self._source
+        source = self.source
         position = source.position
         prefix = source.read(_PREFIX.size)
         if not prefix or prefix == self._sentinel:
@@ -166,19 +166,6 @@ class MessageReader:
                 where=f"byte {position}",
             )
         return message, source.body(message.body_size)
-
-    @property
-    def position(self) -> int:
-        """Where the next message begins."""
-        return self._source.position
-
-    def give_up(self, start: int) -> None:
-        """Read the message that begins at ``start`` again, or nothing: an interrupt has left it half read."""
-        self._source.give_up(start)
-
-    def close(self) -> None:
-        """Let go of the source; bodies that were read live on."""
-        self._source.close()
 
 
 class _DeviceSource(BufferSource):

@@ -75,13 +75,13 @@ class Program:
     counts: list[int]
 
 
+@dataclasses.dataclass(eq=False, slots=True)
 class _Shape:
     """Columns of one tree of encodings and one type."""
 
-    def __init__(self, dtype: DType) -> None:
-        self.dtype = dtype  # alive, so that nothing else has its identity
-        self.recorded = 0
-        self.programs: list[Program] = []
+    dtype: DType  # alive, so that nothing else has its identity
+    recorded: int = 0
+    programs: list[Program] = dataclasses.field(default_factory=list)
 
 
 class _Kept:

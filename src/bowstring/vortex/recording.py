@@ -504,12 +504,8 @@ def _recorder_of(arguments: Sequence[Any]) -> Recorder:
     return next(each.recorder for each in arguments if isinstance(each, Array))
 
 
-def _launched(function: Any, items: Any, *arguments: Any) -> None:
-    _recorder_of(arguments).launched(function, items, *arguments)
-
-
-def _run(body: Callable[..., Any], *arguments: Any) -> Any:
-    return body(_recorder_of(arguments).arrays, *arguments)
-
-
-register_recorder(Array, _launched, _run)
+register_recorder(
+    Array,
+    lambda function, items, *arguments: _recorder_of(arguments).launched(function, items, *arguments),
+    lambda body, *arguments: body(_recorder_of(arguments).arrays, *arguments),
+)

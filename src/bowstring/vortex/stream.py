@@ -144,7 +144,7 @@ class VortexStream(Closing):
             The stream was closed.
         """
         reader = self._check_open()
-        start = reader.position
+        start = reader.source.position
         try:
             while not self._ended and (pair := reader.read()) is not None:
                 message, body = pair
@@ -161,7 +161,7 @@ class VortexStream(Closing):
         except BowstringError:
             raise
         except BaseException:  # an interrupt, or an error of the file
-            reader.give_up(start)
+            reader.source.give_up(start)
             raise
         self._ended = True
         raise EndOfStream("the stream has no more batches")
@@ -201,7 +201,7 @@ class VortexStream(Closing):
     def close(self) -> None:
         """Let go of the source; batches that were read live on."""
         if self._reader is not None:
-            self._reader.close()
+            self._reader.source.close()
             self._reader = None
 
     def _check_open(self) -> MessageReader:

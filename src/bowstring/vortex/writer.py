@@ -18,7 +18,16 @@ from bowstring.kernels import bitmap
 from bowstring.limits import DEFAULT_LIMITS
 from bowstring.vortex.batch import EncodedBatch
 from bowstring.vortex.compress.columns import compressed
-from bowstring.vortex.dtype import PTYPES, DType, Kind, encode_dtype, of_schema, to_schema
+from bowstring.vortex.dtype import (
+    PTYPES,
+    TIMESTAMP,
+    DType,
+    Kind,
+    encode_dtype,
+    of_schema,
+    primitive,
+    to_schema,
+)
 from bowstring.vortex.message import Message, MessageKind, Piece, array_message, encode_message, number_piece
 from bowstring.vortex.protobuf import encode_numbers
 from bowstring.vortex.stream import encoded_batches, is_messages, messages_dtype
@@ -165,14 +174,9 @@ class VortexWriter(FileWriter):
             raise UsageError("a message holds fewer rows", expected=_MOST_ROWS, found=batch.num_rows)
         try:
             host = compacted(batch.to_device("cpu"))
-            writer = _Columns(host)
+            writer = _Columns(host, compresses=self._compresses)
             fields = zip(host.layout.columns, self.dtype.children, strict=True)
             columns = [writer.node(index, inner) for index, inner in fields]
-            if self._compresses:
-                columns = [
-                    compressed(piece, dtype, batch.num_rows)
-                    for piece, dtype in zip(columns, self.dtype.children, strict=True)
-                ]
             message = array_message(Piece("vortex.struct", children=tuple(columns)), batch.num_rows)
         except MemoryError as error:
             raise LimitExceeded(
@@ -213,20 +217,28 @@ class VortexWriter(FileWriter):
 class _Columns:
     """Makes pieces of the nodes of a batch."""
 
-    def __init__(self, batch: Batch) -> None:
+    def __init__(self, batch: Batch, *, compresses: bool) -> None:
         self._batch = batch
+        self._compresses = compresses
         self._first = batch.layout.first_buffers(batch_parts(batch).variadic_counts)
 
     def node(self, index: int, dtype: DType) -> Piece:
-        if dtype.kind is Kind.EXTENSION:
-            return Piece("vortex.ext", children=(self.node(index, dtype.children[0]),))
         node = self._batch.layout.nodes[index]
         rows = int(batch_parts(self._batch).nodes[index, 0])
+        if dtype.kind is Kind.EXTENSION:
+            if dtype.id == TIMESTAMP and pa.types.is_timestamp(node.type):
+                numbers = self._array(index, 1, np.int64, rows)
+                whole = number_piece(numbers, self._validity(index, dtype, rows))
+                return self._encoded(Piece("vortex.ext", children=(whole,)), dtype, rows)
+            return Piece("vortex.ext", children=(self.node(index, dtype.children[0]),))
         if node.dictionary_id is not None:
             return self._dictionary(index, node, dtype, rows)
         if pa.types.is_run_end_encoded(node.type):
             return self._runs(node, dtype, rows)
         return self._canonical(index, node, dtype, rows)
+
+    def _encoded(self, piece: Piece, dtype: DType, rows: int) -> Piece:
+        return compressed(piece, dtype, rows) if self._compresses else piece
 
     def _canonical(self, index: int, node: Node, dtype: DType, rows: int) -> Piece:
         kind = dtype.kind
@@ -235,15 +247,15 @@ class _Columns:
         tail = self._validity(index, dtype, rows)
         if kind is Kind.BOOL:
             bits = self._array(index, 1, np.uint8, bitmap.bytes_for(rows))
-            return Piece("vortex.bool", buffers=((bits, 1),), children=tail)
+            return self._encoded(Piece("vortex.bool", buffers=((bits, 1),), children=tail), dtype, rows)
         if kind is Kind.PRIMITIVE:
-            return number_piece(self._array(index, 1, dtype.numpy, rows), tail)
+            return self._encoded(number_piece(self._array(index, 1, dtype.numpy, rows), tail), dtype, rows)
         if kind is Kind.DECIMAL:
             metadata = encode_numbers(_DECIMAL_WIDTHS[node.bits])
             data = self._array(index, 1, np.uint8, rows * node.width)
-            return Piece("vortex.decimal", metadata, ((data, node.width),), tail)
+            return self._encoded(Piece("vortex.decimal", metadata, ((data, node.width),), tail), dtype, rows)
         if kind in (Kind.UTF8, Kind.BINARY):
-            return self._text(index, node, rows, tail)
+            return self._encoded(self._text(index, node, rows, tail), dtype, rows)
         children = list(zip(node.children, dtype.children, strict=bool(node.children)))
         if kind is Kind.STRUCT:
             fields = tuple(self.node(child, inner) for child, inner in children)
@@ -251,7 +263,8 @@ class _Columns:
         if children:
             elements = self.node(*children[0])
         else:  # UUIDs, which Arrow has as bytes of a fixed size
-            elements = number_piece(self._array(index, 1, np.uint8, rows * dtype.size))
+            data = self._array(index, 1, np.uint8, rows * dtype.size)
+            elements = self._encoded(number_piece(data), dtype.children[0], rows * dtype.size)
         if kind is Kind.FIXED_SIZE_LIST:
             return Piece("vortex.fixed_size_list", children=(elements, *tail))
         return self._list(index, node, rows, elements, tail)
@@ -261,10 +274,10 @@ class _Columns:
         integer = np.dtype("<i4" if node.buffer_kinds[1] in _NARROW else "<i8")
         fields = [num_elements, PTYPES.index(integer)]
         if node.buffer_kinds[1] not in (BufferKind.STARTS32, BufferKind.STARTS64):
-            offsets = number_piece(self._array(index, 1, integer, rows + 1))
+            offsets = self._integers(index, 1, integer, rows + 1)
             return Piece("vortex.list", encode_numbers(*fields), (), (elements, offsets, *tail))
         metadata = encode_numbers(*fields, PTYPES.index(integer))
-        both = (number_piece(self._array(index, at, integer, rows)) for at in (1, 2))
+        both = (self._integers(index, at, integer, rows) for at in (1, 2))
         return Piece("vortex.listview", metadata, (), (elements, *both, *tail))
 
     def _text(self, index: int, node: Node, rows: int, tail: tuple[Piece, ...]) -> Piece:
@@ -291,8 +304,8 @@ class _Columns:
         codes = self._array(index, 1, np.dtype(f"<u{node.width}"), rows)
         metadata = encode_numbers(values.num_rows, PTYPES.index(codes.dtype), dtype.nullable)
         children = (
-            number_piece(codes, self._validity(index, dtype, rows)),
-            _Columns(values).node(values.layout.columns[0], dtype),
+            self._encoded(number_piece(codes, self._validity(index, dtype, rows)), dtype, rows),
+            _Columns(values, compresses=self._compresses).node(values.layout.columns[0], dtype),
         )
         return Piece("vortex.dict", metadata, (), children)
 
@@ -307,8 +320,9 @@ class _Columns:
         metadata = encode_numbers(PTYPES.index(ends.dtype), count, 0)
         field = pa.field("values", self._batch.layout.nodes[values_at].type)
         values = compacted(Column._at(self._batch, values_at, field).as_batch().slice(0, count))
-        inside = _Columns(values).node(values.layout.columns[0], dtype)
-        return Piece("vortex.runend", metadata, (), (number_piece(ends), inside))
+        inside = _Columns(values, compresses=self._compresses).node(values.layout.columns[0], dtype)
+        children = self._encoded(number_piece(ends), primitive(ends.dtype.str[1:]), count), inside
+        return Piece("vortex.runend", metadata, (), children)
 
     def _validity(self, index: int, dtype: DType, rows: int) -> tuple[Piece, ...]:
         """Return the validity as the last child of a node, or nothing."""
@@ -325,6 +339,11 @@ class _Columns:
 
     def _buffer(self, index: int, at: int) -> Buffer | None:
         return self._batch.buffers[int(self._first[index]) + at]
+
+    def _integers(self, index: int, at: int, dtype: Any, count: int) -> Piece:
+        return self._encoded(
+            number_piece(self._array(index, at, dtype, count)), primitive(dtype.str[1:]), count
+        )
 
     def _array(self, index: int, at: int, dtype: Any, count: int | None) -> Any:
         """Return a buffer as so many elements, or as all; one that is absent, as of no rows, has zeros."""

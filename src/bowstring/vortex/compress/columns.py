@@ -1,4 +1,4 @@
-"""Columns as the writer has them, in canonical encodings, are encoded anew: a walk over their nodes, and text."""
+"""Booleans, numbers, text and times as the writer has them, in the encodings that take the fewest bytes."""
 
 from __future__ import annotations
 
@@ -26,9 +26,9 @@ from bowstring.vortex.compress.numbers import (
     smallest_unsigned,
     validity_of,
 )
-from bowstring.vortex.dtype import PTYPES, TIMESTAMP, DType, units_per_second
+from bowstring.vortex.dtype import PTYPES, DType, units_per_second
 from bowstring.vortex.message import Piece
-from bowstring.vortex.protobuf import Message, encode_numbers
+from bowstring.vortex.protobuf import encode_numbers
 
 if TYPE_CHECKING:
     from bowstring.kernels.vortex.encode import SymbolTable
@@ -169,13 +169,12 @@ _WORD: Final = 8
 
 
 def compressed(piece: Piece, dtype: DType, rows: int) -> Piece:
-    """Return an array in the encodings that take the fewest bytes: itself where none takes fewer."""
+    """Return an array that has no others inside in the encodings that take the fewest bytes."""
     encoded = _encoded_anew(piece, dtype, rows)
     return encoded if encoded.nbytes < piece.nbytes else piece
 
 
 def _encoded_anew(piece: Piece, dtype: DType, rows: int) -> Piece:
-    children, inside = piece.children, dtype.children
     match piece.encoding:
         case "vortex.bool":
             return _flags(piece, dtype, rows)
@@ -183,33 +182,9 @@ def _encoded_anew(piece: Piece, dtype: DType, rows: int) -> Piece:
             return plan(_numbers(piece, rows)).build()
         case "vortex.decimal":
             return _decimals(piece, rows)
-        case "vortex.varbin" | "vortex.varbinview":
-            return _plan(array_of(piece, rows), dtype, DEPTH).build()
         case "vortex.ext":
-            if dtype.id == TIMESTAMP and children[0].encoding == "vortex.primitive":
-                return _times(_numbers(children[0], rows), dtype)
-            return piece._replace(children=(compressed(children[0], inside[0], rows),))
-        case "vortex.struct":
-            first = len(children) - len(inside)
-            fields = [
-                compressed(child, each, rows) for child, each in zip(children[first:], inside, strict=True)
-            ]
-            return piece._replace(children=(*children[:first], *fields))
-        case "vortex.fixed_size_list":
-            elements = compressed(children[0], inside[0], rows * dtype.size)
-            return piece._replace(children=(elements, *children[1:]))
-        case "vortex.list" | "vortex.listview":
-            count = 2 if piece.encoding == "vortex.list" else 3
-            elements = compressed(children[0], inside[0], Message(piece.metadata, piece.encoding).uint(1))
-            offsets = [integers(each.buffers[0][0]) for each in children[1:count]]
-            return piece._replace(children=(elements, *offsets, *children[count:]))
-        case "vortex.dict":
-            values = compressed(children[1], dtype, Message(piece.metadata, piece.encoding).uint(1))
-            return piece._replace(children=(plan(_numbers(children[0], rows)).build(), values))
-        case "vortex.runend":
-            values = compressed(children[1], dtype, Message(piece.metadata, piece.encoding).uint(2))
-            return piece._replace(children=(integers(children[0].buffers[0][0]), values))
-    return piece  # of nulls
+            return _times(_numbers(piece.children[0], rows), dtype)
+    return _plan(array_of(piece, rows), dtype, DEPTH).build()
 
 
 def _numbers(piece: Piece, rows: int) -> Numbers:

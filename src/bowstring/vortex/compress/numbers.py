@@ -38,22 +38,13 @@ class Numbers:
         # values: one for each row; valid: an array of bool, by default all
         self.values = values
         self.valid = None if valid is None or bool(valid.all()) else valid
+        self.bits = 8 * int(values.dtype.itemsize)
+        self.is_float = bool(values.dtype.kind == "f")
+        # The type in Vortex, which is nullable.
+        self.dtype = DType(Kind.PRIMITIVE, True, ptype=PTYPES.index(values.dtype.newbyteorder("<")))
 
     def __len__(self) -> int:
         return len(self.values)
-
-    @property
-    def bits(self) -> int:
-        return 8 * int(self.values.dtype.itemsize)
-
-    @property
-    def is_float(self) -> bool:
-        return bool(self.values.dtype.kind == "f")
-
-    @property
-    def dtype(self) -> DType:
-        """The type in Vortex, which is nullable."""
-        return DType(Kind.PRIMITIVE, True, ptype=PTYPES.index(self.values.dtype.newbyteorder("<")))
 
     @functools.cached_property
     def count(self) -> int:
