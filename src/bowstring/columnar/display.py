@@ -6,7 +6,8 @@ import contextlib
 import datetime as dt
 import html
 import importlib
-from typing import TYPE_CHECKING, Any, Final
+from collections.abc import Iterable, Sequence
+from typing import Any, Final
 
 import pyarrow as pa
 
@@ -17,11 +18,7 @@ from bowstring.columnar.parts import BatchData
 from bowstring.columnar.validation import checked_rows
 from bowstring.errors import BowstringError, InvalidData, MissingDependency
 
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
-
-SHOWN_ROWS: Final = 10
-"""Rows that notebooks show."""
+SHOWN_ROWS: Final = 10  # rows that notebooks show
 _SHOWN_COLUMNS: Final = 20
 _SHOWN_BYTES: Final = 16
 _SHOWN_TEXT: Final = 60
@@ -129,10 +126,6 @@ def _written(value: Any) -> str:
             return value.isoformat()
         case bytes():
             return value[:_SHOWN_BYTES].hex(" ") + ("…" if len(value) > _SHOWN_BYTES else "")
-        case dict():
-            return f"{{{', '.join(f'{name}: {_written(each)}' for name, each in value.items())}}}"
-        case list() | tuple():
-            return f"[{', '.join(_written(each) for each in value)}]"
         case _:
             return str(value)
 

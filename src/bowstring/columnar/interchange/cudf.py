@@ -7,7 +7,8 @@ our memory.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Final
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any, Final
 
 import numpy as np
 import pyarrow as pa
@@ -20,10 +21,6 @@ from bowstring.columnar.nodes import Kind, storage_type
 from bowstring.columnar.parts import AnyBatch, BatchData, Dictionary, Parts, batch_parts, derived
 from bowstring.columnar.spans import Spans, buffer_of
 from bowstring.errors import NotExportable, NotOnDevice, Unsupported, UsageError
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping
-
 
 _WORD: Final = 4  # libcudf reads bitmaps by words of so many bytes
 _WIDEST: Final = 16  # bytes that a GPU loads at once
@@ -248,8 +245,13 @@ def with_names_of_cudf(schema: pa.Schema, dtypes: Mapping[Any, Any] | None = Non
     return pa.schema(fields, metadata=schema.metadata)
 
 
-def _type_of_cudf(type_: pa.DataType, dtype: Any, where: str) -> pa.DataType:
+def _type_of_cudf(type_: pa.DataType, dtype: Any, where: str, *, is_inside: bool = False) -> pa.DataType:
     """Return a type with the names and time zones of a dtype of cuDF's or pandas'."""
+    if is_inside and _is_categorical(dtype):
+        raise Unsupported(
+            "categories inside a list or a struct, of which pylibcudf gives the codes alone",
+            where=f"column {where!r}",
+        )
     dtype = getattr(dtype, "pyarrow_dtype", dtype)
     zone = getattr(dtype, "tz", None)
     if zone is not None and pa.types.is_timestamp(type_):
@@ -258,22 +260,13 @@ def _type_of_cudf(type_: pa.DataType, dtype: Any, where: str) -> pa.DataType:
         inside = dtype.value_type if isinstance(dtype, pa.DataType) else getattr(dtype, "element_type", None)
         value = type_.value_field
         make = pa.list_ if pa.types.is_list(type_) else pa.large_list
-        return make(value.with_type(_type_inside(value.type, inside, where)))
+        return make(value.with_type(_type_of_cudf(value.type, inside, where, is_inside=True)))
     if not pa.types.is_struct(type_) or dtype is None:
         return type_
     fields = {each.name: each.type for each in dtype} if isinstance(dtype, pa.StructType) else dtype.fields
     return pa.struct(
         [
-            pa.field(name, _type_inside(child.type, inside, where), child.nullable)
+            pa.field(name, _type_of_cudf(child.type, inside, where, is_inside=True), child.nullable)
             for child, (name, inside) in zip(type_, fields.items(), strict=True)
         ]
     )
-
-
-def _type_inside(type_: pa.DataType, dtype: Any, where: str) -> pa.DataType:
-    if _is_categorical(dtype):
-        raise Unsupported(
-            "categories inside a list or a struct, of which pylibcudf gives the codes alone",
-            where=f"column {where!r}",
-        )
-    return _type_of_cudf(type_, dtype, where)

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import struct
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 
@@ -17,11 +18,7 @@ from bowstring.ipc.tensor.metadata import DType, TensorTables, row_major
 from bowstring.ipc.tensor.sparse import SparseTensor
 from bowstring.ipc.tensor.tensor import read_message, write_message
 from bowstring.limits import Limits, limits_or_default
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from bowstring.memory import Device
+from bowstring.memory import Device
 
 _COO, _CSX, _CSF = 1, 2, 3
 _WHERE = "SparseTensor"
@@ -55,7 +52,6 @@ class _Reader:
         self.index = kinds[kind](at)
 
     def _buffer(self, table: int, slot: int, dtype: DType, count: int, where: str) -> Any:
-        """Return an array of `count` elements, whose buffer may be longer."""
         offset, nbytes = self._tables.buffer(table, slot, where)
         if nbytes < count * dtype.itemsize:
             raise InvalidMetadata(
@@ -152,7 +148,6 @@ class _Reader:
 
 
 def _encode_index(builder: Builder, index: SparseIndex, parts: list[Any], places: list[_Place]) -> _Place:
-    """Write an index whose parts lie at these places; return its number in the union, and its position."""
     # Arrow C++ counts the padding in.
     buffers = [
         Struct("qq", (offset, -(-part.nbytes // 8) * 8))

@@ -11,23 +11,19 @@ from __future__ import annotations
 import ctypes
 import functools
 import importlib
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from collections.abc import Callable
+from typing import Any, Final, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
 from bowstring.errors import DeviceError
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from bowstring.memory import Device
+from bowstring.memory import Device
 
 _NAMES: Final = {"lz4": "LZ4", "zstd": "Zstd"}
 # Of one chunk, in and out.
 _LARGEST: Final = {"lz4": (1 << 32) - 1, "zstd": (1 << 31) - 1}
-CAREFUL: Final = ("lz4",)
-"""Damaged and hostile chunks of these are found out, whatever they hold."""
+CAREFUL: Final = ("lz4",)  # damaged and hostile chunks of these are found out, whatever they hold
 _ON_CUDA_CORES: Final = 2
 _SUCCESS: Final = 0
 _LIBRARIES: Final = ("libnvcomp.so.6", "libnvcomp.so.5")
