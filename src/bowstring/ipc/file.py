@@ -83,6 +83,8 @@ class RecordBatchFileReader(RecordBatchReader):
     (2, 1)
     """
 
+    _decoder: Decoder
+
     def __init__(
         self,
         source: Any,
@@ -391,7 +393,7 @@ class RecordBatchFileWriter(RecordBatchWriter):
 
     def _put_end(self) -> None:
         assert self._blocks is not None
-        blocks = self._blocks.values()
+        blocks = self._blocks[MessageKind.DICTIONARY_BATCH], self._blocks[MessageKind.RECORD_BATCH]
         footer = file_footer.encode_footer(
             self._schema_message, *blocks, self._metadata, self._options.metadata_version
         )

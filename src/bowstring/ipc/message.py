@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import io
 from collections.abc import Iterator
-from typing import Any
+from typing import Any, Literal
 
 import pyarrow as pa
 
@@ -357,8 +357,8 @@ def _message(source: Any, limits: Limits) -> Message:
 
 
 def _decoder(layout: Layout, memo: DictionaryMemo, limits: Limits) -> Decoder:
-    schema, ids, order = layout.schema, layout.dictionary_ids, "little"
-    native = in_native_order(schema)
+    schema, ids, native = layout.schema, layout.dictionary_ids, in_native_order(layout.schema)
+    order: Literal["little", "big"] = "little"
     if not schema.equals(
         native
     ):  # the byte order is all that they can differ in, and pyarrow does not show it

@@ -243,6 +243,7 @@ class IteratedReader(SequentialReader):
         return Layout.of(self._schema)
 
     def read_next_batch(self) -> Batch:
+        batch: Batch
         for batch in self._check_open():
             self._counts.batches += 1
             return batch

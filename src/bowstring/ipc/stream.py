@@ -73,6 +73,8 @@ class RecordBatchStreamReader(SequentialReader):
     {'a': [1, 2]}
     """
 
+    _decoder: Decoder
+
     def __init__(
         self,
         source: Any,

@@ -242,7 +242,7 @@ class RecordBatchWriter(FileWriter):
         return Encoded(pieces, len(first), packed.body_length)
 
     def _put(self, kind: MessageKind | None, message: Encoded) -> None:
-        """Write a message, or something that is none."""
+        """Write a message, or other bytes."""
         start = self._position
         try:
             self._position += write_all(self._sink, *message.pieces)

@@ -18,7 +18,7 @@ from bowstring.columnar.interchange.libcudf_types import in_types_of_libcudf
 from bowstring.columnar.interchange.to_array import array_without_nulls, warn_of_writes
 from bowstring.columnar.layout import Layout
 from bowstring.columnar.nodes import Kind, storage_type
-from bowstring.columnar.parts import AnyBatch, BatchData, Dictionary, Parts, batch_parts, derived
+from bowstring.columnar.parts import AnyBatch, BatchData, Dictionary, batch_parts, derived
 from bowstring.columnar.spans import Spans, buffer_of
 from bowstring.errors import NotExportable, NotOnDevice, Unsupported, UsageError
 
@@ -139,14 +139,14 @@ def _child_names(type_: pa.DataType, where: str) -> dict[str, Any]:
     return {}
 
 
-def aligned_for_libcudf(batch: AnyBatch, known: dict[Dictionary, Dictionary] | None = None) -> AnyBatch:
-    """Return the batch with copies of unaligned buffers, which libcudf cannot read; `known` are dictionaries.
+def aligned_for_libcudf(batch: AnyBatch) -> AnyBatch:
+    """Return the batch, in types of libcudf, with copies of unaligned buffers, which libcudf cannot read.
 
     Offsets without rows, which Arrow may leave out, become a zero.
     """
-    known = {} if known is None else known
-    layout, nodes, spans, counts = batch_parts(batch)
-    kinds, rows = layout.buffer_kinds, layout.fixed_buffers(counts)
+    parts, device = batch_parts(batch), batch.device
+    layout, spans = parts.layout, parts.spans
+    kinds, rows = layout.buffer_kinds, layout.fixed_buffers(parts.variadic_counts)
     widths = layout.buffer_bits >> 3
     # The greatest power of two in the width of an element.
     units = np.minimum(np.maximum(widths & -widths, 1), _WIDEST)
@@ -154,27 +154,21 @@ def aligned_for_libcudf(batch: AnyBatch, known: dict[Dictionary, Dictionary] | N
     addresses = spans.addresses()[rows]
     absent = ((kinds == Kind.OFFSETS32) | (kinds == Kind.OFFSETS64)) & (addresses == 0)
     replaced = np.flatnonzero((addresses % units != 0) | absent).tolist()
-    for id_, each in batch.dictionaries.items():
-        if each not in known:
-            known[each] = Dictionary(id_, aligned_for_libcudf(each.values, known))
-    dictionaries = {id_: known[each] for id_, each in batch.dictionaries.items()}
-    if not replaced and all(
-        dictionaries[id_].values is each.values for id_, each in batch.dictionaries.items()
-    ):
+    if not replaced:
         return batch
     table, regions = spans.table.copy(), list(spans.regions)
     for position in replaced:
         row = int(rows[position])
-        with batch.device.use():
-            if absent[position]:
-                array = batch.device.xp.zeros(int(widths[position]), np.uint8)
-            else:
-                array = spans.array(row).copy()
-        buffer = buffer_of(array, batch.device)
+        with device.use():
+            array = (
+                device.xp.zeros(int(widths[position]), np.uint8)
+                if absent[position]
+                else spans.array(row).copy()
+            )
+        buffer = buffer_of(array, device)
         table[row] = len(regions), 0, buffer.nbytes
         regions.append(buffer.region)
-    parts = Parts(layout, nodes, Spans(table, regions), counts)
-    return derived(batch, parts, batch.num_rows, dictionaries)
+    return derived(batch, parts._replace(spans=Spans(table, regions)), batch.num_rows)
 
 
 def arrow_of_cudf(source: Any) -> tuple[Any, Mapping[Any, Any]] | None:

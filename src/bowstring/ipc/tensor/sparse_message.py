@@ -133,9 +133,9 @@ class _Reader:
         lengths = [length for _, length in places]
         in_bytes = [length // each.itemsize for length, each in zip(lengths, types, strict=True)]
         for counts in (lengths, in_bytes):
-            levels = counts[depth - 1 :]  # of positions; ranges come before them
-            fits = counts[: depth - 1] == [nodes + 1 for nodes in levels[:-1]] and levels[-1] == self._count
-            if fits and depth >= _LEAST_LEVELS and min(levels) >= 0:
+            nodes = counts[depth - 1 :]  # of each level; ranges come before them
+            fits = counts[: depth - 1] == [size + 1 for size in nodes[:-1]] and nodes[-1] == self._count
+            if fits and depth >= _LEAST_LEVELS and min(nodes) >= 0:
                 break
         else:
             raise InvalidMetadata("the levels of the tree do not fit each other or the tensor", where=where)

@@ -91,20 +91,9 @@ class NvComp:
         numbers[2] = work.places[:, 3]
         numbers[3] = work.places[:, 2] + work.target
         tables = device.from_host(numbers)
-        # Said to have failed until they are said to have not.
+        # A chunk counts as failed until the library reports that it is right.
         results = xp.full(2 * count, -1, xp.int64)
-        sizes, nbytes = work.places[:, 3], ctypes.c_size_t()
-        name = f"nvcompBatched{_NAMES[work.codec]}DecompressGetTempSize" + "Async" * self._is_5
-        status = getattr(self._library, name)(
-            ctypes.c_size_t(count),
-            ctypes.c_size_t(int(sizes.max())),
-            self._options,
-            ctypes.byref(nbytes),
-            ctypes.c_size_t(int(sizes.sum())),
-            *(() if self._is_5 else (ctypes.c_void_p(stream),)),
-        )
-        _check(name, status)
-        temp_bytes = nbytes.value
+        temp_bytes = self._temp_bytes(work, stream)
         temp = xp.empty(max(temp_bytes, 1), xp.uint8)
         start, each = tables.data.ptr, 8 * count
         name = f"nvcompBatched{_NAMES[work.codec]}DecompressAsync"
@@ -126,6 +115,20 @@ class NvComp:
         sizes, statuses = on_host[:count], on_host[count:].view(np.int32)[:count]
         fine: npt.NDArray[np.bool_] = (statuses == _SUCCESS) & (sizes == work.places[:, 3])
         return fine
+
+    def _temp_bytes(self, work: Work, stream: int) -> int:
+        sizes, nbytes = work.places[:, 3], ctypes.c_size_t()
+        name = f"nvcompBatched{_NAMES[work.codec]}DecompressGetTempSize" + "Async" * self._is_5
+        status = getattr(self._library, name)(
+            ctypes.c_size_t(len(sizes)),
+            ctypes.c_size_t(int(sizes.max())),
+            self._options,
+            ctypes.byref(nbytes),
+            ctypes.c_size_t(int(sizes.sum())),
+            *(() if self._is_5 else (ctypes.c_void_p(stream),)),
+        )
+        _check(name, status)
+        return nbytes.value
 
 
 def _check(name: str, status: int) -> None:
