@@ -107,7 +107,7 @@ def item(metadata: bytes, part: bow.Batch) -> IpcMessage:
     )
 
 
-def numbers_of(part: bow.Batch) -> tuple[Any, ...]:
+def numbers_of(part: bow.Batch) -> tuple[int, Any, Any, int]:
     packed = laid_out(part)
     return part.num_rows, packed.nodes, packed.buffers, packed.body_length
 
@@ -127,7 +127,8 @@ def test_deltas_by_pointers_are_joined_on_their_device(request: pytest.FixtureRe
     items = [IpcMessage(encode_schema(layout.schema))]
     template = Template(layout.dictionaries[0])
     for part, is_delta in zip(parts, (False, True), strict=True):
-        items.append(item(template.encode_batch(*numbers_of(part), dictionary=(0, is_delta)), part))
+        metadata = template.encode_batch(*numbers_of(part), dictionary=(0, is_delta))
+        items.append(item(metadata, part))
     items.append(item(Template(layout).encode_batch(*numbers_of(batch)), batch))
     producer = ProducerProtocol(DEFAULT_LIMITS)
     producer.hello, producer.role, producer.pointers = Hello(pointers=True), Role.BOTH, True

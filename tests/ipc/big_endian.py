@@ -17,7 +17,7 @@ from bowstring.ipc.flatbuf.message import (
     decode_message,
     decode_record_batch,
 )
-from bowstring.ipc.flatbuf.reader import Tables, follow
+from bowstring.ipc.flatbuf.reader import Tables
 from bowstring.ipc.flatbuf.schema import decode_schema
 from bowstring.ipc.framing import end_of_stream, frame
 
@@ -124,7 +124,8 @@ def big_endian_file(file: bytes) -> bytes:
         result += first + body
     end = len(file) - len(FILE_MAGIC) - 4
     footer = bytearray(file[end - struct.unpack_from("<i", file, end)[0] : end])
-    tables, root = Tables(bytes(footer)), follow(bytes(footer), len(footer), 0, "Footer")
+    tables = Tables(bytes(footer))
+    root = tables.follow(0, "Footer")
     _, schema, dictionaries, batches, *_ = tables.slots(root, "Footer")
     for slot, kind in ((dictionaries, MessageKind.DICTIONARY_BATCH), (batches, MessageKind.RECORD_BATCH)):
         start, count = tables.vector(root, slot, 24, "Footer")

@@ -19,7 +19,7 @@ from bowstring.errors import InvalidBody, InvalidMetadata, Truncated, UsageError
 from bowstring.ipc.dictionary.reader import GrowingValues
 from bowstring.ipc.flatbuf.footer import Block, encode_footer, read_footer
 from bowstring.ipc.flatbuf.message import decode_dictionary
-from bowstring.ipc.flatbuf.reader import slots_of
+from bowstring.ipc.flatbuf.reader import Tables
 from bowstring.ipc.flatbuf.schema import encode_schema
 from bowstring.ipc.flatbuf.template import Template
 from bowstring.ipc.framing import frame
@@ -303,7 +303,7 @@ def test_a_file_does_not_replace_dictionaries() -> None:
     batches = [Block(*block) for block in footer.batches.tolist()]
     schema = encode_schema(ipc.open_file(file).schema)
     envelope = ipc.read_message(file[delta.offset :]).envelope
-    is_delta = slots_of(envelope.data, len(envelope.data), envelope.header, "DictionaryBatch")[2]
+    is_delta = Tables(envelope.data).slots(envelope.header, "DictionaryBatch")[2]
     whole = bytearray(file)
     whole[delta.offset + 8 + envelope.header + is_delta] = 0
     for start, dictionaries, what in (

@@ -21,7 +21,7 @@ from bowstring.errors import (
     Unsupported,
 )
 from bowstring.ipc.flatbuf.footer import Block, encode_footer, read_footer
-from bowstring.ipc.flatbuf.reader import slots_of
+from bowstring.ipc.flatbuf.reader import Tables
 from bowstring.ipc.flatbuf.schema import encode_schema
 from bowstring.ipc.source import open_source
 from bowstring.limits import DEFAULT_LIMITS
@@ -241,7 +241,7 @@ def test_footers_of_versions_to_come_are_refused_by_name() -> None:
     file = bytearray(by_bowstring(SAMPLE))
     _, _, start = _blocks(bytes(file))
     table = start + struct.unpack_from("<I", file, start)[0]
-    at = table + slots_of(bytes(file), len(file), table, "Footer")[0]
+    at = table + Tables(bytes(file)).slots(table, "Footer")[0]
     for version in (5, 0x7FFF):
         struct.pack_into("<h", file, at, version)
         with pytest.raises(Unsupported, match=f"V{version + 1}"):

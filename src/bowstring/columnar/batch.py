@@ -5,7 +5,7 @@ from __future__ import annotations
 import html
 import operator
 from collections.abc import Callable, Iterable, Iterator
-from typing import TYPE_CHECKING, Any, NoReturn, SupportsIndex, overload
+from typing import Any, NoReturn, SupportsIndex, overload
 
 import pyarrow as pa
 
@@ -30,10 +30,7 @@ from bowstring.columnar.parts import (
 )
 from bowstring.columnar.slice import sliced
 from bowstring.errors import NotPicklable, Unsupported, UsageError
-from bowstring.memory import Device
-
-if TYPE_CHECKING:
-    from bowstring.memory import Pool
+from bowstring.memory import Device, Pool
 
 
 class Batch(BatchData, export.Exporting, Converting, cudf.RapidsExport):

@@ -8,16 +8,14 @@ checked once, or as far as each reaches.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Final
+from collections.abc import Iterable
+from typing import Any, Final
 
 import pyarrow as pa
 
 from bowstring.columnar.layout import Layout
 from bowstring.columnar.nodes import DICTIONARY
 from bowstring.errors import InvalidBody, UsageError
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable
 
 _BYTES: Final = {
     pa.lib.Type_STRING: pa.binary(),
@@ -149,7 +147,6 @@ def check_array(array: pa.Array, known: set[Any]) -> None:
 
 
 def _inner_arrays(array: pa.Array) -> list[pa.Array]:
-    """Return the children of an array, its dictionary included."""
     type_ = array.type
     if isinstance(type_, pa.BaseExtensionType):
         return [array.storage]

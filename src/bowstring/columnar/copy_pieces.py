@@ -8,20 +8,18 @@ from __future__ import annotations
 
 import ctypes
 import functools
+from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import numpy as np
 
 from bowstring.kernels.launch import launch
 from bowstring.kernels.rearrange import ITEMS_PER_TILE, TILE, gather_pieces
-from bowstring.memory import Road, Stretch, carry, cpu, road_between
+from bowstring.memory import Buffer, Device, Region, Road, Stretch, carry, cpu, road_between
 from bowstring.memory.cuda.driver_device import DriverDevice
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
-
     from bowstring.columnar.spans import Table
-    from bowstring.memory import Buffer, Device, Region
 
 _MIB: Final = 1 << 20
 # To queue a copy takes some 10 µs, in which a GPU copies 10 to 20 MiB: from there on, pieces lose little by a copy
@@ -44,11 +42,9 @@ class Pieces(NamedTuple):
     addresses: Table
     sizes: Table
     starts: Table
-    ends: Table
-    """Where the next one may start: zeros go between a piece's last byte and here."""
+    ends: Table  # where the next one may start: zeros go between a piece's last byte and here
 
     def take(self, rows: Any) -> Pieces:
-        """Return some of them."""
         return Pieces(self.addresses[rows], self.sizes[rows], self.starts[rows], self.ends[rows])
 
 

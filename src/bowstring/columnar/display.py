@@ -6,7 +6,8 @@ import contextlib
 import datetime as dt
 import html
 import importlib
-from typing import TYPE_CHECKING, Any, Final
+from collections.abc import Iterable, Sequence
+from typing import Any, Final
 
 import pyarrow as pa
 
@@ -17,11 +18,7 @@ from bowstring.columnar.parts import BatchData
 from bowstring.columnar.validation import checked_rows
 from bowstring.errors import BowstringError, InvalidData, MissingDependency
 
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
-
-SHOWN_ROWS: Final = 10
-"""Rows that notebooks show."""
+SHOWN_ROWS: Final = 10  # rows that notebooks show
 _SHOWN_COLUMNS: Final = 20
 _SHOWN_BYTES: Final = 16
 _SHOWN_TEXT: Final = 60
@@ -37,33 +34,23 @@ def table_of_batch(title: str, batch: BatchData, num_rows: int | None = None) ->
         some = checked_rows(batch, SHOWN_ROWS)
     except (InvalidData, MissingDependency) as error:  # wrong, or on a GPU that only CuPy takes slices of
         return f"<p>{html.escape(title)}</p><p>{html.escape(str(error))}</p>"
-    rows = to_pyarrow_batch(some)
-    columns = list(rows.columns)
-    for place, field in enumerate(rows.schema):
+    rows, schema = to_pyarrow_batch(some), batch.schema
+    columns = list(rows.columns)[:_SHOWN_COLUMNS]
+    heads = []
+    for place, field in enumerate(list(schema)[:_SHOWN_COLUMNS]):
         if is_variant(field):  # as JSON
             with contextlib.suppress(BowstringError):  # else their bytes are shown
                 texts = importlib.import_module("bowstring.variant").to_json(rows.select([place]))
                 columns[place] = texts.to_arrow().cast(pa.large_string())
-    rows = pa.RecordBatch.from_arrays(columns, names=rows.schema.names)
-    return table_of_rows(title, batch.schema, rows, num_rows or batch.num_rows)
-
-
-def table_of_rows(title: str, schema: pa.Schema, rows: pa.RecordBatch, num_rows: int | None = None) -> str:
-    """Return HTML: a title, the columns with their types, and the first of `num_rows` rows."""
-    fields = list(schema)[:_SHOWN_COLUMNS]
-    columns = [rows.column(place) for place in range(len(fields))]
-    types = ["variant" if is_variant(field) else str(field.type) for field in fields]
-    heads = [
-        f"{_cut(field.name)}<br><small>{_cut(type_)}</small>"
-        for field, type_ in zip(fields, types, strict=True)
-    ]
-    shown = min(rows.num_rows, SHOWN_ROWS)
+        type_ = "variant" if is_variant(field) else str(field.type)
+        heads.append(f"{_cut(field.name)}<br><small>{_cut(type_)}</small>")
+    shown, whole = min(rows.num_rows, SHOWN_ROWS), num_rows or batch.num_rows
     lines = [[_cell(column[row]) for column in columns] for row in range(shown)]
     notes = []
-    if num_rows is not None and num_rows > shown > 0:
-        notes.append(f"{shown} of {num_rows:,} rows")
-    if len(schema) > len(fields):
-        notes.append(f"{len(fields)} of {len(schema):,} columns")
+    if whole > shown > 0:
+        notes.append(f"{shown} of {whole:,} rows")
+    if len(schema) > len(columns):
+        notes.append(f"{len(columns)} of {len(schema):,} columns")
     foot = f"<p>{', '.join(notes)}</p>" if notes else ""
     return f"<p>{html.escape(title)}</p>{_table(heads, lines)}{foot}"
 
@@ -129,10 +116,6 @@ def _written(value: Any) -> str:
             return value.isoformat()
         case bytes():
             return value[:_SHOWN_BYTES].hex(" ") + ("…" if len(value) > _SHOWN_BYTES else "")
-        case dict():
-            return f"{{{', '.join(f'{name}: {_written(each)}' for name, each in value.items())}}}"
-        case list() | tuple():
-            return f"[{', '.join(_written(each) for each in value)}]"
         case _:
             return str(value)
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import functools
 import itertools
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any, Final, Generic, TypeVar
 
 import numpy as np
@@ -80,12 +80,13 @@ class Layout:
     if not TYPE_CHECKING:  # mypy knows the attributes above, and would take any other for one
 
         def __getattr__(self, name: str) -> Any:
-            """Make the tables that an attribute is one of, when it is first asked for: most readers need few."""
-            make = _MADE_BY.get(name)
-            if make is None:
-                raise AttributeError(f"a layout has no {name}")
-            make(self)
-            return self.__dict__[name]
+            """Make tables up to the one that is asked for: most readers need few."""
+            for last, make in _TABLES if name in Layout.__annotations__ else ():
+                if last not in self.__dict__:
+                    make(self)
+                if name in self.__dict__:
+                    return self.__dict__[name]
+            raise AttributeError(f"a layout has no {name}")
 
     @classmethod
     def of(
@@ -95,36 +96,35 @@ class Layout:
         *,
         limits: Limits = DEFAULT_LIMITS,
         weight: int | None = None,
+        is_plain: bool = False,
     ) -> Layout:
         """Return the layout of a schema.
 
         `dictionary_ids`: one per dictionary-encoded field, pre-order; by default they count up from 0, as in Arrow
-        C++. `weight`: fields times their levels, if known; heavy layouts are neither compared nor cached.
+        C++. `weight`: fields times their levels, if known; heavy layouts are neither compared nor cached. Nodes of
+        `is_plain`, known types without dictionaries and extension types, are derived when they are first asked for.
         """
         ids = None if dictionary_ids is None else tuple(dictionary_ids)
         if weight is not None and weight > _MOST_WEIGHT:
-            return cls._derive(schema, ids, limits)
-        layout = _recent_layout(schema, ids)
-        if layout is None:
-            key, layout = _key_of(schema), cls._derive(schema, ids, limits)
+            return cls(schema) if is_plain else cls._derive(schema, ids, limits)
+        # What tells most schemas apart in a microsecond, where hash() takes 0.3 for each field.
+        count = len(schema)
+        key = count, schema.field(count - 1).name if count else ""
+        for known, layout, _ in _recent.kept:
+            if known == key and layout.schema.equals(schema, check_metadata=True):
+                known_ids = layout.dictionary_ids
+                if known_ids != (tuple(range(len(known_ids))) if ids is None else ids) or (
+                    layout.has_vague_types and not layout.schema.serialize().equals(schema.serialize())
+                ):
+                    continue
+                if not is_plain and (layout.depth > limits.depth or layout.num_nodes > limits.columns):
+                    return cls._derive(schema, ids, limits)
+                return layout
+        layout = cls(schema) if is_plain else cls._derive(schema, ids, limits)
+        if weight is None:
             num_nodes = layout.num_nodes + sum([each.num_nodes for each in layout.dictionaries.values()])
-            _recent.keep(key, layout, weight or num_nodes * max(layout.depth - 1, 1))
-        elif layout.depth > limits.depth or layout.num_nodes > limits.columns:
-            return cls._derive(schema, ids, limits)
-        return layout
-
-    @classmethod
-    def of_plain(cls, schema: pa.Schema, weight: int) -> Layout:
-        """Return the layout of a schema of known types without dictionaries and extension types.
-
-        Its nodes are derived when they are first asked for. `weight` is that of :meth:`of`.
-        """
-        if weight > _MOST_WEIGHT:
-            return cls(schema)
-        layout = _recent_layout(schema, ())
-        if layout is None:
-            layout = cls(schema)
-            _recent.keep(_key_of(schema), layout, weight)
+            weight = num_nodes * max(layout.depth - 1, 1)
+        _recent.keep(key, layout, weight)
         return layout
 
     @classmethod
@@ -212,11 +212,9 @@ class Layout:
         return layout
 
     def name_of(self, node: int) -> str:
-        """Return how errors call a node."""
         return ".".join(self.nodes[node].path)
 
     def is_like(self, other: Layout) -> bool:
-        """Whether batches of both layouts have the same nodes and buffers."""
         tables = ("columns", "buffer_nodes", "buffer_kinds", "buffer_bits", "bounding_factors")
         return self is other or (
             len(self.dictionary_ids) == len(other.dictionary_ids)
@@ -308,28 +306,12 @@ def _ranges(spans: Sequence[tuple[int, int]]) -> Indices:
     return np.concatenate([np.arange(start, end, dtype=np.int64) for start, end in spans])
 
 
-# What makes attributes of a layout that are not there yet.
-_MADE_BY: Final[dict[str, Callable[[Layout], None]]] = {
-    name: make
-    for make, names in (
-        (
-            Layout._tabulate_nodes,
-            "nodes columns num_nodes depth _column_ids is_flat run_ends variadic_nodes column_nodes",
-        ),
-        (
-            Layout._tabulate_buffers,
-            (
-                "num_buffers longest _widest _first_buffers _positions"
-                " buffer_kinds buffer_nodes buffer_bits buffer_end_bits validity_buffers validity_nodes offsets"
-            ),
-        ),
-        (
-            Layout._tabulate_children,
-            "bitmapless null_nodes never_null bounded_children bounding_parents bounding_factors",
-        ),
-    )
-    for name in names.split()
-}
+# What makes attributes of a layout, each by the attribute that it sets last: another thread may do it, too.
+_TABLES: Final = (
+    ("column_nodes", Layout._tabulate_nodes),
+    ("offsets", Layout._tabulate_buffers),
+    ("bounding_factors", Layout._tabulate_children),
+)
 
 
 class Recent(Generic[_T]):
@@ -341,7 +323,6 @@ class Recent(Generic[_T]):
         self.kept: list[tuple[Any, _T, int]] = []  # keys, values and weights, the last one first
 
     def of(self, key: Any) -> list[_T]:
-        """Return the values under a key, the last one first."""
         values: list[_T] = []
         for known, value, _ in self.kept:
             if known == key:
@@ -359,27 +340,7 @@ class Recent(Generic[_T]):
         self.kept = kept
 
 
-TOO_HEAVY: Final = 1 << 62
-"""The weight of what is never kept."""
+TOO_HEAVY: Final = 1 << 62  # the weight of what is never kept
 _MOST_WEIGHT: Final = 1 << 16
 # Streams of one schema follow each other. Few of wide schemas are kept.
 _recent: Final[Recent[Layout]] = Recent(32, _MOST_WEIGHT)
-
-
-def _key_of(schema: pa.Schema) -> tuple[int, str]:
-    """Return what tells most schemas apart in a microsecond, where hash() takes 0.3 for each field."""
-    count = len(schema)
-    return count, schema.field(count - 1).name if count else ""
-
-
-def _recent_layout(schema: pa.Schema, ids: tuple[int, ...] | None) -> Layout | None:
-    key = _key_of(schema)
-    for known, layout, _ in _recent.kept:
-        if known == key and layout.schema.equals(schema, check_metadata=True):
-            known_ids = layout.dictionary_ids
-            wanted = tuple(range(len(known_ids))) if ids is None else ids
-            if known_ids == wanted and (
-                not layout.has_vague_types or layout.schema.serialize().equals(schema.serialize())
-            ):
-                return layout
-    return None

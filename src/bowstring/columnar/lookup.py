@@ -16,7 +16,6 @@ _FOREIGN = (pa.ArrowException, TypeError, ValueError, OverflowError)
 
 
 def _position_of(schema: pa.Schema, name: str) -> int:
-    """Return the position of a column."""
     positions = schema.get_all_field_indices(name)
     if len(positions) == 1:
         return int(positions[0])

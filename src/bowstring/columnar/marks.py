@@ -10,12 +10,10 @@ from typing import Any, Final
 
 import pyarrow as pa
 
+# The name of Arrow's specification, and the older one: both mark a Variant.
 VARIANT_NAMES: Final = ("arrow.parquet.variant", "parquet.variant")
-"""The name of Arrow's specification, and the older one: both mark a Variant."""
-NAME_KEY: Final = b"ARROW:extension:name"
-"""Where the metadata of a field have the name of its extension type."""
-SERIALIZED_KEY: Final = b"ARROW:extension:metadata"
-"""Where they have what that type says of itself."""
+NAME_KEY: Final = b"ARROW:extension:name"  # where the metadata of a field have the name of its extension type
+SERIALIZED_KEY: Final = b"ARROW:extension:metadata"  # where they have what that type says of itself
 # pyarrow's Parquet writer takes a type of one of these names for a class of its own, and ends the process: of the
 # older name up to version 23, of the newer one from version 24 on. The other name is safe.
 _SAFE_NAME: Final = VARIANT_NAMES[int(pa.__version__.partition(".")[0]) >= 24]

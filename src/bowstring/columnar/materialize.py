@@ -5,33 +5,22 @@ from __future__ import annotations
 import bisect
 import collections
 import dataclasses
+from collections.abc import Callable, MutableMapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from bowstring import memory
 from bowstring.columnar.copy_pieces import Pieces, fill
-from bowstring.columnar.parts import AnyBatch, BatchData, Dictionary, batch_parts, make_batch
+from bowstring.columnar.parts import AnyBatch, BatchData, Dictionary, batch_parts, derived
 from bowstring.columnar.slice import compacted
+from bowstring.columnar.spans import Spans, Table
 from bowstring.errors import InvalidBody
 from bowstring.limits import DEFAULT_LIMITS
-from bowstring.memory import (
-    Allocator,
-    Device,
-    Pool,
-    Region,
-    allocated_region,
-    default_pool,
-    lend,
-    lendable,
-    owned_regions,
-)
+from bowstring.memory import Allocator, Device, Lease, Pool, Region, Road
 from bowstring.memory.devices import device_named
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, MutableMapping, Sequence
-
-    from bowstring.columnar.spans import Spans, Table
-    from bowstring.memory import Device, Lease, Region, Road
     from bowstring.memory.buffer import PrivateMemory
 
 
@@ -77,7 +66,7 @@ def placed(
     table, regions, moving = np.zeros_like(spans.table), list[Region](), spans.table[:, 2] != 0
     if in_place and spans.device is device and moving.any():
         addresses, sizes = spans.addresses(), spans.table[:, 2]
-        regions, index, offsets = owned_regions(np.where(moving, addresses, 0), sizes)
+        regions, index, offsets = memory.owned_regions(np.where(moving, addresses, 0), sizes)
         stays = moving & (index >= 0)
         for row in np.flatnonzero(stays).tolist():
             regions[index[row]].freeze(int(offsets[row]), int(sizes[row]))
@@ -106,22 +95,9 @@ def elsewhere(
     lease: Lease | None = None,
 ) -> AnyBatch:
     """Return a batch of the same rows with other buffers and dictionaries; it has a lease of its own by default."""
-    parts = batch_parts(batch)
-    copied = make_batch(
-        type(batch),
-        batch.layout,
-        batch.num_rows,
-        parts.nodes,
-        variadic_counts=parts.variadic_counts,
-        dictionaries=dictionaries,
-        lease=lease,
-        custom_metadata=batch.custom_metadata,
-        spans=table,
-        regions=regions,
-        device=device,
-    )
-    copied.validated = batch.validated
-    return copied
+    parts = batch_parts(batch)._replace(spans=Spans(table, regions))
+    lease = Lease(regions) if lease is None else lease
+    return derived(batch, parts, batch.num_rows, dictionaries, lease, device)
 
 
 def on_device(batch: AnyBatch, device: Device | str, pool: Pool | None = None) -> AnyBatch:
@@ -130,7 +106,7 @@ def on_device(batch: AnyBatch, device: Device | str, pool: Pool | None = None) -
     if batch.device is device:
         return batch
     if pool is None:
-        pool = default_pool() if device.is_host else Pool(device)
+        pool = memory.default_pool() if device.is_host else Pool(device)
     compact = compacted(batch)
     return placed(compact, pool.allocator(placed_bytes(compact, device)), is_compact=True)
 
@@ -211,7 +187,6 @@ class Lender:
         self.of_pools = False  # whether some of it was allocated from a pool of ours
 
     def result(self, placed: Sequence[BatchData], device: Device) -> Lending:
-        """Return how much is lent."""
         dictionaries = {id(each): each.values for batch in placed for each in batch.dictionaries.values()}
         lying = [batch_parts(each).spans for each in (*placed, *dictionaries.values())]
         nbytes = sum(int(spans.table[spans.lent, 2].sum()) for spans in lying)
@@ -233,7 +208,7 @@ class Lender:
         table, regions = spans.table.copy(), list(spans.regions)
         places: dict[int, int] = {}
         addresses, present = spans.addresses(), table[:, 2] != 0
-        ours = owned_regions(np.where(present, addresses, 0), table[:, 2])[1] >= 0
+        ours = memory.owned_regions(np.where(present, addresses, 0), table[:, 2])[1] >= 0
         for row in np.flatnonzero(present & ~ours).tolist():
             index, _, nbytes = table[row].tolist()
             owner = (spans.regions[index], batch.lease.export())
@@ -268,7 +243,7 @@ class Lender:
         """Return the allocation that a buffer lies in as a region, which keeps `owner` alive now, or why not."""
         if owner[0].slab is not None:
             return "memory of another producer"
-        allocated = allocated_region(address, nbytes)
+        allocated = memory.allocated_region(address, nbytes)
         if allocated is not None:
             if allocated.allocation == "shared":
                 return "small allocations of a pool, which share memory"
@@ -281,13 +256,13 @@ class Lender:
             if address + nbytes <= region.address + region.nbytes:
                 owners.append(owner)
                 return region
-        handle = lendable(device, address)
+        handle = memory.lendable(device, address)
         if isinstance(handle, str):
             return handle
         if address < handle.address or address + nbytes > handle.address + handle.nbytes:
             return "memory that is not one allocation"
         owners = [owner]
-        region = lend(device, handle, owners)
+        region = memory.lend(device, handle, owners)
         if (device, handle.address) not in self._found:
             bisect.insort(starts, handle.address)
         self._found[device, handle.address] = region, owners

@@ -145,15 +145,15 @@ def _physical(type_: pa.DataType, path: tuple[str, ...]) -> tuple[tuple[Kind, ..
     """Return the buffers of a type with a size of its own, and the bits per value of its DATA buffer (else 0)."""
     where = ".".join(path)
     if type_.id == pa.lib.Type_FIXED_SIZE_LIST:
-        what, size, physical = "a list", type_.list_size, (_FIXED_SIZE_LIST, 0)
+        what, size = "a list", type_.list_size
     elif type_.id == pa.lib.Type_FIXED_SIZE_BINARY:
-        what, size, physical = "a binary value", type_.byte_width, (_FIXED_WIDTH, 8 * type_.byte_width)
+        what, size = "a binary value", type_.byte_width
     else:
         raise Unsupported(f"columns of type {type_}", where=where)
     if size < 0:
         what = f"{what} of fixed size has a negative one"
         raise InvalidMetadata(what, expected="0 or more", found=size, where=where)
-    return physical
+    return (_FIXED_SIZE_LIST, 0) if type_.id == pa.lib.Type_FIXED_SIZE_LIST else (_FIXED_WIDTH, 8 * size)
 
 
 class Walk:
@@ -191,7 +191,19 @@ class Walk:
         index = len(self.nodes)
         path = (*parents, field.name)
         if depth > self.depth or index >= self._limits.columns:
-            self._bound(depth, index, path)
+            if depth > self._limits.depth:
+                raise LimitExceeded(
+                    "the schema is nested too deeply",
+                    expected=f"at most {self._limits.depth} levels",
+                    where=f"column {(*self._above, *path)[0]!r}",
+                )
+            if index >= self._limits.columns:
+                raise LimitExceeded(
+                    "the schema has too many fields",
+                    expected=f"at most {self._limits.columns}",
+                    where=".".join((*self._above, *path)),
+                )
+            self.depth = max(self.depth, depth)
         type_ = field.type
         if isinstance(type_, pa.BaseExtensionType):
             type_ = storage_type(type_)
@@ -248,18 +260,3 @@ class Walk:
         self.dictionaries.update(values.dictionaries)
         self.dictionaries[id_] = values
         return id_, value_type
-
-    def _bound(self, depth: int, nodes: int, path: tuple[str, ...]) -> None:
-        if depth > self._limits.depth:
-            raise LimitExceeded(
-                "the schema is nested too deeply",
-                expected=f"at most {self._limits.depth} levels",
-                where=f"column {(*self._above, *path)[0]!r}",
-            )
-        if nodes >= self._limits.columns:
-            raise LimitExceeded(
-                "the schema has too many fields",
-                expected=f"at most {self._limits.columns}",
-                where=".".join((*self._above, *path)),
-            )
-        self.depth = max(self.depth, depth)

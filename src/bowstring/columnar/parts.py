@@ -9,11 +9,10 @@ import pyarrow as pa
 
 from bowstring.columnar.spans import Spans, Table, joint_lease
 from bowstring.errors import ClosedError, InvalidBody, NotPicklable
-from bowstring.memory import Lease
+from bowstring.memory import Buffer, Device, Lease, Region
 
 if TYPE_CHECKING:
     from bowstring.columnar.layout import Layout
-    from bowstring.memory import Buffer, Device, Region
 
 Validated = Literal["structure", "full"]
 AnyBatch = TypeVar("AnyBatch", bound="BatchData")
@@ -207,9 +206,17 @@ def unread_batch(
 
 
 def derived(
-    batch: AnyBatch, parts: Parts, num_rows: int, dictionaries: Mapping[int, Dictionary] | None = None
+    batch: AnyBatch,
+    parts: Parts,
+    num_rows: int,
+    dictionaries: Mapping[int, Dictionary] | None = None,
+    lease: Lease | None = None,
+    device: Device | None = None,
 ) -> AnyBatch:
-    """Return a batch over the same memory; `batch` cannot be released while that one lives."""
+    """Return a batch over the same memory, or with a lease over other memory, on another device.
+
+    With the same lease, `batch` cannot be released while that one lives.
+    """
     if dictionaries is None:
         dictionaries = {id_: batch.dictionaries[id_] for id_ in parts.layout.dictionary_ids}
     view = make_batch(
@@ -219,11 +226,11 @@ def derived(
         parts.nodes,
         variadic_counts=parts.variadic_counts,
         dictionaries=dictionaries,
-        lease=Lease([batch.lease.export()]),  # which counts as a view of `batch`
+        lease=Lease([batch.lease.export()]) if lease is None else lease,  # which counts as a view of `batch`
         custom_metadata=batch.custom_metadata,
         spans=parts.spans.table,
         regions=parts.spans.regions,
-        device=batch.device,
+        device=device or batch.device,
     )
     view.validated = batch.validated
     return view
@@ -240,8 +247,8 @@ class OffsetBounds(NamedTuple):
     node: int
     first: int
     last: int
+    # What the last should not pass: bytes, slots of the child, or for run ends the length of the node.
     bound: int
-    """What the last should not pass: bytes, slots of the child, or for run ends the length of the node."""
     is_runs: bool
 
 

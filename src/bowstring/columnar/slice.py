@@ -10,7 +10,7 @@ A compact batch, as it is written or published, has offsets that start at 0, and
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import TYPE_CHECKING, Any, NoReturn
+from typing import Any, NoReturn
 
 import numpy as np
 import pyarrow as pa
@@ -29,9 +29,7 @@ from bowstring.columnar.parts import (
 from bowstring.columnar.spans import Spans, Table, buffer_of
 from bowstring.errors import InvalidBody
 from bowstring.kernels import bitmap
-
-if TYPE_CHECKING:
-    from bowstring.memory import Device, Region
+from bowstring.memory import Device, Region
 
 _PARALLEL = (pa.lib.Type_STRUCT, pa.lib.Type_SPARSE_UNION)
 _FIXED_LIST = pa.lib.Type_FIXED_SIZE_LIST
@@ -148,7 +146,6 @@ class _Slicing:
         self.runs: dict[int, tuple[int, int]] = {}
 
     def descend(self, start: int, length: int) -> None:
-        """Find the slots for the rows ``[start, start + length)``."""
         layout = self.layout
         if layout.is_flat:
             self.starts[:] = self.offsets + start
@@ -189,7 +186,6 @@ class _Slicing:
         return [(child, 0, int(self.parts.nodes[child, 0])) for child in node.children]
 
     def _find_ends(self, nodes: Iterable[int]) -> None:
-        """Fetch the first and the last offset of some nodes."""
         layout = self.parts.layout
         if not self.trims or not layout.offsets:
             return
@@ -216,7 +212,6 @@ class _Slicing:
             self.ends[index] = first, last
 
     def run_ends(self, index: int) -> Any:
-        """Return all run ends of a node, an array of its device."""
         ends = self.parts.layout.nodes[index].children[0]
         at, runs = int(self.offsets[ends]), int(self.parts.nodes[ends, 0])
         width = self.parts.layout.nodes[ends].width
@@ -297,7 +292,6 @@ class _Slicing:
                 self.table[row + 1] = (region, offset + first, last - first) if last > first else 0
 
     def replace_run_ends(self) -> None:
-        """Count run ends from the new first row."""
         for index, (start, length) in self.runs.items():
             ends = self.layout.nodes[index].children[0]
             row = int(self.first[ends]) + 1

@@ -14,8 +14,7 @@ from bowstring.columnar.parts import batch_parts
 from bowstring.errors import InvalidBody
 from bowstring.memory import Device
 
-MOST_READ: Final = 16
-"""How often bytes may be read that several views share."""
+MOST_READ: Final = 16  # how often bytes may be read that several views share
 
 _VIEW: Final = 16
 _LONGEST_INSIDE: Final = 12
@@ -36,7 +35,6 @@ class Slots:
     shared: bool  # whether slots may overlap, as views do
 
     def first(self, count: int) -> Slots:
-        """Return the first slots."""
         return dataclasses.replace(self, starts=self.starts[:count], stops=self.stops[:count])
 
 

@@ -32,7 +32,6 @@ class Spans(Sequence["Buffer | None"]):
 
     @classmethod
     def of(cls, buffers: Sequence[Buffer | None]) -> Spans:
-        """Return the table of some buffers."""
         indices: dict[int, int] = {}
         regions: list[Region] = []
         rows = []
@@ -48,7 +47,6 @@ class Spans(Sequence["Buffer | None"]):
 
     @property
     def device(self) -> Device:
-        """Where the buffers are; the host where there are none."""
         return self.regions[0].device if self.regions else cpu()
 
     @property
@@ -60,7 +58,6 @@ class Spans(Sequence["Buffer | None"]):
 
     @property
     def nbytes(self) -> int:
-        """Bytes of all buffers."""
         return int(self.table[:, 2].sum())
 
     def addresses(self) -> Table:
@@ -68,9 +65,6 @@ class Spans(Sequence["Buffer | None"]):
         if not self.regions:
             return np.zeros(len(self.table), np.int64)
         present = self.table[:, 2] != 0
-        if len(self.regions) == 1:
-            alone: Table = (self.table[:, 1] + self.regions[0].address) * present
-            return alone
         bases = np.array([region.address for region in self.regions], np.int64)
         result: Table = (bases[self.table[:, 0]] + self.table[:, 1]) * present
         return result
@@ -110,7 +104,6 @@ class Spans(Sequence["Buffer | None"]):
         return int(self.device.to_host(self.array(row)[place : place + width]).view(f"<i{width}")[0])
 
     def _integers(self, rows: Sequence[int], at: Sequence[int], widths: Sequence[int]) -> list[int]:
-        """Return single integers of buffers on the host."""
         table = self.table.tolist()
         bounds = [(region.address, region.nbytes) for region in self.regions]
         values = []
@@ -140,7 +133,6 @@ class Spans(Sequence["Buffer | None"]):
             yield where, region.array(0, region.nbytes)[index].view(f"<i{width}").astype(np.int64)
 
     def take(self, indices: Any) -> Spans:
-        """Return some of the rows, over the same memory."""
         return Spans(self.table[indices], self.regions)
 
     def __len__(self) -> int:

@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import functools
 import weakref
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
 from pyarrow.ipc import Alignment
 
 from bowstring.columnar.layout import Layout
 from bowstring.columnar.materialize import dictionaries_placed, placed
-from bowstring.columnar.parts import Dictionaries
+from bowstring.columnar.parts import Dictionaries, Dictionary
 from bowstring.errors import Unsupported, UsageError
 from bowstring.ipc.body.check import check_counts, check_offsets
 from bowstring.ipc.body.decode import BatchDecoder, Decoded, Head
@@ -29,24 +32,16 @@ from bowstring.ipc.flatbuf.message import (
     without_bitmaps_of_4,
 )
 from bowstring.ipc.options import IpcReadOptions
-from bowstring.memory import Device, device_by_name
+from bowstring.limits import Limits
+from bowstring.memory import Buffer, Device, device_by_name
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
-
-    import numpy as np
-    import numpy.typing as npt
-    import pyarrow as pa
-
     from bowstring.columnar.batch import Batch
-    from bowstring.columnar.parts import Dictionary
     from bowstring.ipc.flatbuf.schema import DecodedSchema
-    from bowstring.limits import Limits
-    from bowstring.memory import Buffer
 
 GROWTH: Final = 8
+# Messages that are read at once: one at first, then so many times more each time, up to these.
 MOST_AHEAD: Final = 256
-"""Messages that are read at once: one at first, then so many times more each time, up to these."""
 
 
 class ReadAhead:
@@ -80,7 +75,6 @@ class Selection:
         self._is_chosen = [node in chosen for node in whole.variadic_nodes]
 
     def narrowed(self, header: RecordBatchHeader) -> RecordBatchHeader:
-        """Return the header of the chosen columns."""
         check_counts(header, self.whole)
         buffers = self._buffers
         if header.variadic_counts:
@@ -111,7 +105,6 @@ class DeviceTarget:
         return None if device is None or device.is_host else cls(device, trusted=trusted)
 
     def place(self, batch: Batch) -> Batch:
-        """Return a batch on the device."""
         bodies = self.bodies
         if batch.device is not bodies.device:
             return placed(batch, bodies.allocator, self._known, in_place=False)
@@ -155,7 +148,6 @@ class Decoder:
         return BatchDecoder.of(self.layout, self._limits) if self._is_plain else None
 
     def batch(self, message: Message, body: Buffer) -> Batch:
-        """Make the batch of a message."""
         target, layout = self._target, self.layout
         decoded = self._kernel.one(message.data, body) if self._kernel is not None else None
         batch = None
@@ -220,7 +212,6 @@ class Decoder:
 
     @property
     def decompressed(self) -> str:
-        """How compressed buffers came to a device, in words."""
         return "" if self._target is None else str(self._target.bodies.counts)
 
     def parts_of_body(self, message: Message) -> npt.NDArray[np.int64] | None:
@@ -231,12 +222,10 @@ class Decoder:
         return header.buffers
 
     def needs_dictionary(self, message: Message) -> bool:
-        """Whether a chosen column uses the dictionary of a message."""
         id_ = decode_dictionary(message).id
         return id_ not in self._ids or id_ in self.layout.dictionaries
 
     def take_dictionary(self, message: Message, body: Buffer) -> Arrival:
-        """Remember the dictionary of a message for the batches behind it."""
         id_, is_delta, header = decode_dictionary(message)
         header = with_older_compression(header, message)
         layout = self.memo.layout_of(id_)

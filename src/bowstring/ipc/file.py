@@ -7,9 +7,12 @@ import itertools
 import operator
 import struct
 import threading
+from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
 
 from bowstring.columnar.chunked import unify_dictionaries
 from bowstring.columnar.validation import check_once, checked_choice
@@ -27,16 +30,11 @@ from bowstring.ipc.reader import ReadCounts, RecordBatchReader, RecordBatchWithM
 from bowstring.ipc.source import Source, open_source
 from bowstring.ipc.writer import RecordBatchWriter
 from bowstring.limits import Limits, limits_or_default
+from bowstring.memory import Device
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
-
-    import numpy.typing as npt
-    import pyarrow as pa
-
     from bowstring.columnar.batch import Batch
     from bowstring.columnar.parts import Validated
-    from bowstring.memory import Device
 
 _LENGTH = struct.Struct("<i")
 _MOST_SHOWN = 500
@@ -61,22 +59,8 @@ class RecordBatchFileReader(RecordBatchReader):
         an ``io.BytesIO``, a ``pyarrow.BufferReader`` or a memory map as it was when it was opened.
     footer_offset
         Where the file ends, if something else follows it: bytes from the beginning of the source.
-    options
-        `IpcReadOptions`, ours or pyarrow's.
-    memory_pool
-        Where the memory comes from of bodies that are read from a file and of buffers that are decompressed on
-        the host; by default, of what is decompressed, from pyarrow's default pool. It is kept as long as they are.
-    limits
-        Bounds on metadata, nesting and bodies.
-    device
-        Where the batches shall be, such as ``"cuda:0"``; by default where the source is. Each batch is one upload,
-        of compressed frames where the device can decompress them; ``stats.decompressed`` says what was done.
-    trusted
-        Whether the source is known to be sound. nvCOMP does not find out every damaged ZSTD frame, and is only
-        given those that are trusted; all others are decompressed on the host.
-    validate
-        What is checked of each batch: ``"structure"``, sizes and ends, in time that grows with the columns only;
-        or ``"full"``, every element, for files of others. See `Batch.validated`.
+    options, memory_pool, limits, device, trusted, validate
+        As of :class:`RecordBatchStreamReader`.
 
     Raises
     ------
@@ -98,6 +82,8 @@ class RecordBatchFileReader(RecordBatchReader):
     ...     reader.num_record_batches, reader.get_batch(1).num_rows
     (2, 1)
     """
+
+    _decoder: Decoder
 
     def __init__(
         self,
@@ -248,7 +234,6 @@ class RecordBatchFileReader(RecordBatchReader):
         return block, where
 
     def _read_dictionaries(self) -> None:
-        """Read all dictionaries that are used, once, before the first batch."""
         if self._dictionary_blocks is None:
             return
         overlaps = file_footer.overlapping(self._dictionary_blocks, self._end)
@@ -268,7 +253,6 @@ class RecordBatchFileReader(RecordBatchReader):
         self._dictionary_blocks = None
 
     def _message(self, block: Block, kind: MessageKind, where: str) -> Message:
-        """Read a message up to its body, and check it against the footer."""
         offset, metadata_length, body_length = block
         whole = offset + metadata_length + body_length
         if offset < len(FILE_START) or metadata_length <= 0 or body_length < 0 or whole > self._end:
@@ -354,13 +338,8 @@ class RecordBatchFileWriter(RecordBatchWriter):
 
     Parameters
     ----------
-    sink
-        A path, a binary file opened for writing, or a ``pyarrow.NativeFile``. What a path names is replaced when
-        the writer is closed, and stays if an error leaves the ``with`` block; readers of it go on.
-    schema
-        Of all batches to come.
-    options
-        `IpcWriteOptions`, ours or pyarrow's.
+    sink, schema, options
+        As of :class:`RecordBatchStreamWriter`.
     metadata
         Key-value pairs for the footer, text or bytes.
 
@@ -380,7 +359,6 @@ class RecordBatchFileWriter(RecordBatchWriter):
     """
 
     _start = FILE_START
-    _may_replace = False
 
     def __init__(
         self,
@@ -415,7 +393,7 @@ class RecordBatchFileWriter(RecordBatchWriter):
 
     def _put_end(self) -> None:
         assert self._blocks is not None
-        blocks = self._blocks.values()
+        blocks = self._blocks[MessageKind.DICTIONARY_BATCH], self._blocks[MessageKind.RECORD_BATCH]
         footer = file_footer.encode_footer(
             self._schema_message, *blocks, self._metadata, self._options.metadata_version
         )

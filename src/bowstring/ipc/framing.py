@@ -7,18 +7,15 @@ Arrow 0.15 the first word was missing. A length of 0 ends the stream.
 from __future__ import annotations
 
 import struct
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from bowstring.errors import InvalidMetadata, Truncated
 from bowstring.ipc.flatbuf.message import bound_metadata
-from bowstring.ipc.source import cut_off
+from bowstring.ipc.source import Source, cut_off
+from bowstring.limits import Limits
 
-if TYPE_CHECKING:
-    from bowstring.ipc.source import Source
-    from bowstring.limits import Limits
-
+# Bodies, and the buffers in them, begin at multiples of this, counted from the start of the stream.
 ALIGNMENT = 64
-"""Bodies, and the buffers in them, begin at multiples of this, counted from the start of the stream."""
 
 _CONTINUATION = 0xFFFFFFFF
 _WORD = struct.Struct("<I")

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import io
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterator
+from typing import Any, Literal
 
 import pyarrow as pa
 
@@ -14,7 +15,7 @@ from bowstring.ipc.body.encode import Encoded
 from bowstring.ipc.decoder import Decoder
 from bowstring.ipc.dictionary.reader import DictionaryMemo
 from bowstring.ipc.flatbuf import message as wire
-from bowstring.ipc.flatbuf.message import MessageKind, MetadataVersion
+from bowstring.ipc.flatbuf.message import MetadataVersion
 from bowstring.ipc.flatbuf.reader import KeyValueMetadata
 from bowstring.ipc.flatbuf.schema import DecodedSchema, decode_schema, encode_schema, in_native_order
 from bowstring.ipc.framing import frame, read_metadata, write_all
@@ -22,19 +23,7 @@ from bowstring.ipc.options import IpcReadOptions
 from bowstring.ipc.source import Source, open_source
 from bowstring.ipc.stream import RecordBatchStreamWriter
 from bowstring.limits import Limits, limits_or_default
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from bowstring.memory import Buffer
-
-_TYPES = {
-    MessageKind.SCHEMA: "schema",
-    MessageKind.DICTIONARY_BATCH: "dictionary",
-    MessageKind.RECORD_BATCH: "record batch",
-    MessageKind.TENSOR: "tensor",
-    MessageKind.SPARSE_TENSOR: "sparse tensor",
-}
+from bowstring.memory import Buffer
 
 
 class Message:
@@ -54,7 +43,8 @@ class Message:
     @property
     def type(self) -> str:
         """``"schema"``, ``"dictionary"``, ``"record batch"``, ``"tensor"`` or ``"sparse tensor"``."""
-        return _TYPES[self.envelope.kind]
+        name = self.envelope.kind.name.lower().replace("_", " ")
+        return name.replace("dictionary batch", "dictionary")
 
     @property
     def metadata(self) -> pa.Buffer:
@@ -367,8 +357,8 @@ def _message(source: Any, limits: Limits) -> Message:
 
 
 def _decoder(layout: Layout, memo: DictionaryMemo, limits: Limits) -> Decoder:
-    schema, ids, order = layout.schema, layout.dictionary_ids, "little"
-    native = in_native_order(schema)
+    schema, ids, native = layout.schema, layout.dictionary_ids, in_native_order(layout.schema)
+    order: Literal["little", "big"] = "little"
     if not schema.equals(
         native
     ):  # the byte order is all that they can differ in, and pyarrow does not show it

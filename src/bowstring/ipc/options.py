@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Iterable, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any, Self
 
 import pyarrow as pa
 from pyarrow.ipc import Alignment
@@ -12,9 +12,6 @@ from pyarrow.ipc import Alignment
 from bowstring.errors import Unsupported, UsageError
 from bowstring.ipc.flatbuf.message import CODECS, MetadataVersion
 from bowstring.limits import Limits
-
-if TYPE_CHECKING:
-    from typing import Self
 
 _OTHER_NAMES = {"lz4_frame": "lz4"}  # pyarrow has two names for one codec
 

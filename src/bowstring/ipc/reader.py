@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from abc import abstractmethod
-from typing import TYPE_CHECKING, Any, NamedTuple
+from collections.abc import Callable, Iterable, Iterator
+from typing import Any, NamedTuple
 
 import pyarrow as pa
 from pyarrow.ipc import ReadStats
@@ -14,9 +15,6 @@ from bowstring.columnar.batch import batches as batches_of
 from bowstring.columnar.layout import Layout
 from bowstring.errors import ClosedError, EndOfStream, UsageError
 from bowstring.ipc.dictionary.reader import Arrival
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator
 
 
 class RecordBatchWithMetadata(NamedTuple):
@@ -245,6 +243,7 @@ class IteratedReader(SequentialReader):
         return Layout.of(self._schema)
 
     def read_next_batch(self) -> Batch:
+        batch: Batch
         for batch in self._check_open():
             self._counts.batches += 1
             return batch

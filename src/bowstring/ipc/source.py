@@ -9,6 +9,7 @@ import os
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 
 from bowstring.errors import ClosedError, LimitExceeded, MissingFile, Truncated, UsageError
@@ -17,8 +18,6 @@ from bowstring.kernels.library import address_of
 from bowstring.memory import Buffer, foreign_region, wrap
 
 if TYPE_CHECKING:
-    import numpy.typing as npt
-
     Parts = npt.NDArray[np.int64]
 
 _PLACEMENT = 64

@@ -19,13 +19,11 @@ from bowstring.ipc.reader import ReadCounts, SequentialReader
 from bowstring.ipc.source import FollowedSource, Source, open_source
 from bowstring.ipc.writer import RecordBatchWriter
 from bowstring.limits import Limits, limits_or_default
+from bowstring.memory import Buffer, Device
 
 if TYPE_CHECKING:
-    import pyarrow as pa
-
     from bowstring.columnar.batch import Batch
     from bowstring.columnar.parts import Validated
-    from bowstring.memory import Buffer, Device
 
 
 class RecordBatchStreamReader(SequentialReader):
@@ -74,6 +72,8 @@ class RecordBatchStreamReader(SequentialReader):
     ...     reader.read_all().to_pydict()
     {'a': [1, 2]}
     """
+
+    _decoder: Decoder
 
     def __init__(
         self,

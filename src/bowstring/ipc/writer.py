@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, ClassVar
+from collections.abc import Mapping
+from typing import Any, ClassVar
 
 import pyarrow as pa
 from pyarrow.ipc import WriteStats
@@ -16,16 +17,13 @@ from bowstring.files import FileWriter, Target
 from bowstring.ipc.body.encode import SMALL_BODY, BatchEncoder, Encoded
 from bowstring.ipc.body.pack import pack
 from bowstring.ipc.dictionary.reader import Arrival
-from bowstring.ipc.dictionary.writer import WrittenDictionaries
+from bowstring.ipc.dictionary.writer import has_grown, same_values
 from bowstring.ipc.flatbuf.footer import Block
 from bowstring.ipc.flatbuf.message import MessageKind, MetadataVersion, with_bitmaps_of_4
 from bowstring.ipc.flatbuf.schema import check_dictionaries, encode_schema
 from bowstring.ipc.flatbuf.template import Template
 from bowstring.ipc.framing import end_of_stream, frame, write_all
 from bowstring.ipc.options import IpcWriteOptions
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
 
 _LONGEST = (1 << 31) - 1
 
@@ -38,17 +36,12 @@ class RecordBatchWriter(FileWriter):
 
     Parameters
     ----------
-    sink
-        A path, a binary file opened for writing, or a ``pyarrow.NativeFile``.
-    schema
-        Of all batches.
-    options
-        How to write.
+    sink, schema, options
+        As of `new_stream`.
     """
 
     _start: ClassVar[bytes] = b""  # what comes before the first message
     _blocks: dict[MessageKind, list[Block]] | None = None  # of a file: where its messages are
-    _may_replace: ClassVar[bool] = True  # whether a later dictionary may take the place of an earlier one
 
     def __init__(self, sink: Any, schema: pa.Schema, *, options: Any = None) -> None:
         if not isinstance(schema, pa.Schema):
@@ -69,7 +62,7 @@ class RecordBatchWriter(FileWriter):
         # Dictionaries are compared as ours; types that pyarrow takes for equal may lie differently.
         is_plain = not (self.layout.dictionaries or self.layout.has_vague_types)
         self._struct_encoder = self._encoder if is_plain else None
-        self._written = WrittenDictionaries(self.layout, deltas=self._options.emit_dictionary_deltas)
+        self._written: dict[int, Batch] = {}  # the values of each dictionary as they were written last
         self._arrivals: list[Arrival] = []
         self._num_batches = 0
         self._position = 0
@@ -139,7 +132,6 @@ class RecordBatchWriter(FileWriter):
         self._num_batches += 1
 
     def _encoded(self, batch: Any, custom_metadata: Mapping[Any, Any] | None = None) -> Encoded:
-        """Return the message of a batch of the schema."""
         encoded = None
         if self._struct_encoder is not None and isinstance(batch, pa.RecordBatch) and not custom_metadata:
             encoded = self._struct_encoder.encode(batch) if batch.schema.equals(self.schema) else None
@@ -171,7 +163,6 @@ class RecordBatchWriter(FileWriter):
         """Write what comes behind the end marker."""
 
     def _checked(self, batch: Any) -> Batch:
-        """Return a Batch of what was given; raise where it has another schema."""
         ours = batch if isinstance(batch, Batch) else Batch.from_arrow(batch)
         if ours.layout is not self.layout and not (
             ours.schema.equals(self.schema) and ours.layout.is_like(self.layout)
@@ -184,20 +175,33 @@ class RecordBatchWriter(FileWriter):
         return ours
 
     def _write_dictionaries(self, batch: Batch) -> None:
-        for change in self._written.changes(batch):
-            if change.arrival is Arrival.REPLACEMENT and not self._may_replace:
-                raise UsageError(
-                    "a file cannot replace a dictionary that was written for an earlier batch",
-                    found=f"dictionary {change.id} of {change.values.schema.field(0).type}",
-                    hint="Write the table at once with IpcWriteOptions(unify_dictionaries=True), let dictionaries"
-                    " only grow with IpcWriteOptions(emit_dictionary_deltas=True), or write a stream.",
-                )
-            dictionary = change.id, change.arrival is Arrival.DELTA
-            template = Template(self.layout.dictionaries[change.id], self._options.metadata_version)
-            self._put(
-                MessageKind.DICTIONARY_BATCH, self._packed(change.values, template, dictionary=dictionary)
-            )
-            self._arrivals.append(change.arrival)
+        """Write those of a batch that changed, inner ones before those that use them."""
+        names = dict(zip(self.layout.dictionary_ids, batch.layout.dictionary_ids, strict=True))
+        replaced: set[int] = set()
+        for id_, layout in self.layout.dictionaries.items():
+            values = batch.dictionaries[names[id_]].values
+            new, known, arrival = values, self._written.get(id_), Arrival.NEW
+            if known is not None:
+                # Positions in an inner dictionary mean something else once that is replaced.
+                if replaced.isdisjoint(layout.dictionaries) and same_values(known, values):
+                    continue
+                if self._options.emit_dictionary_deltas and has_grown(known, values):
+                    new, arrival = values.slice(known.num_rows), Arrival.DELTA
+                elif self._blocks is None:
+                    arrival = Arrival.REPLACEMENT
+                    replaced.add(id_)
+                else:
+                    raise UsageError(
+                        "a file cannot replace a dictionary that was written for an earlier batch",
+                        found=f"dictionary {id_} of {values.schema.field(0).type}",
+                        hint="Write the table at once with IpcWriteOptions(unify_dictionaries=True), let"
+                        " dictionaries only grow (emit_dictionary_deltas=True), or write a stream.",
+                    )
+            template = Template(layout, self._options.metadata_version)
+            message = self._packed(new, template, dictionary=(id_, arrival is Arrival.DELTA))
+            self._put(MessageKind.DICTIONARY_BATCH, message)
+            self._arrivals.append(arrival)
+            self._written[id_] = values
 
     def _packed(
         self,
@@ -238,7 +242,7 @@ class RecordBatchWriter(FileWriter):
         return Encoded(pieces, len(first), packed.body_length)
 
     def _put(self, kind: MessageKind | None, message: Encoded) -> None:
-        """Write a message, or something that is none."""
+        """Write a message, or other bytes."""
         start = self._position
         try:
             self._position += write_all(self._sink, *message.pieces)

@@ -16,7 +16,7 @@ import pyarrow as pa
 from bowstring.columnar.marks import NAME_KEY, SERIALIZED_KEY
 from bowstring.errors import InvalidMetadata, LimitExceeded, Unsupported
 from bowstring.ipc.flatbuf.builder import Builder, Field, Reference, Scalar
-from bowstring.ipc.flatbuf.reader import Tables, follow
+from bowstring.ipc.flatbuf.reader import Tables
 from bowstring.limits import DEFAULT_LIMITS, Limits
 
 COLUMN: Final = "c"
@@ -314,7 +314,7 @@ _SCALARS: Final = {"nullable": "B", "ptype": "B", "precision": "B", "scale": "b"
 
 def decode_dtype(data: bytes, limits: Limits = DEFAULT_LIMITS) -> DType:
     """Return the type that a flatbuffer describes."""
-    root = follow(data, len(data), 0, "DType")
+    root = Tables(data).follow(0, "DType")
     return _Reader(data, limits).read(root, 1)
 
 

@@ -20,7 +20,7 @@ import pyarrow as pa
 
 from bowstring.errors import InvalidBody, InvalidMetadata, LimitExceeded, Truncated, Unsupported, UsageError
 from bowstring.ipc.flatbuf.builder import Builder, Reference, Scalar
-from bowstring.ipc.flatbuf.reader import Tables, follow
+from bowstring.ipc.flatbuf.reader import Tables
 from bowstring.ipc.source import BufferSource, Source, cut_off, open_source
 from bowstring.limits import DEFAULT_LIMITS, Limits, most_decompressed
 from bowstring.memory import Buffer
@@ -59,7 +59,7 @@ class Message(NamedTuple):
 def decode_message(data: bytes) -> Message:
     """Return the header that a flatbuffer ``Message`` holds."""
     tables = Tables(data)
-    root = follow(data, len(data), 0, "Message")
+    root = tables.follow(0, "Message")
     version, kind, header, size, *_ = tables.slots(root, "Message")
     number = tables.scalar(root, version, "B", 0, "Message.version")
     if number != _VERSION:
@@ -288,7 +288,7 @@ def read_body(message: Message, body: Buffer, limits: Limits) -> Body:
         )
     data = bytes(body.slice(end - size, size).to_host())
     tables = Tables(data)
-    root = follow(data, len(data), 0, "Array")
+    root = tables.follow(0, "Array")
     nodes, buffers, *_ = tables.slots(root, "Array")
     top = tables.reference(root, nodes, "Array.root")
     if top < 0:

@@ -41,15 +41,12 @@ class Anchor:
         self._array = pa.Array.from_buffers(pa.int8(), 0, [None, buffer], 0)
 
     def fill(self, address: int) -> None:
-        """Make a struct at an address."""
         self._array._export_to_c(address)
 
     def capsule(self) -> Any:
-        """Return a new capsule named ``arrow_array``."""
         return self._array.__arrow_c_array__()[1]
 
     def device_capsule(self) -> Any:
-        """Return a new capsule named ``arrow_device_array``."""
         return self._array.__arrow_c_device_array__()[1]
 
 

@@ -109,11 +109,8 @@ def polars_frame(data: pa.Table | pa.RecordBatch, polars: Any) -> Any:
     """Return a ``polars.DataFrame``; a copy is made of what polars cannot take as it is."""
     if isinstance(data, pa.RecordBatch):
         data = pa.Table.from_batches([data])
-    types = [_fitting(field.type, field.name, polars) for field in data.schema]
-    if types != data.schema.types:
-        names = data.schema.names
-        columns = list(map(_converted, names, data.columns, types))
-        data = pa.Table.from_arrays(columns, names=names)
+    columns = [_fitted_column(*each, polars) for each in zip(data.schema, data.columns, strict=True)]
+    data = pa.Table.from_arrays(columns, names=data.schema.names)
     frame, refused = _taken(data, polars)
     if refused is None:
         return frame
@@ -140,24 +137,99 @@ def _taken(data: Any, polars: Any) -> tuple[Any, BaseException | None]:
         return None, error
 
 
-def _fitting(type_: pa.DataType, name: str, polars: Any) -> pa.DataType:
-    """Return the type that values of a column are given to polars in: the same, where polars takes it."""
+def _no_type(type_: pa.DataType) -> Unsupported:
+    return Unsupported("polars has no type for a column", found=str(type_), hint=_HINT)
+
+
+def _fitted_column(field: pa.Field, column: pa.ChunkedArray, polars: Any) -> pa.ChunkedArray:
+    chunks = column.chunks or pa.schema([field]).empty_table().column(0).chunks
+    where = f"column {field.name!r}"
+    try:
+        fitted = [_fitted(chunk, polars) for chunk in chunks]
+    except Unsupported as error:
+        error.where = where
+        raise
+    except MemoryError as error:
+        what = "a column for polars does not fit into memory"
+        raise LimitExceeded(what, found=str(error), where=where) from error
+    except pa.ArrowException as error:
+        raise Unsupported(
+            "the type that polars has cannot hold a value of a column",
+            found=f"{column.type}: {error}"[:500],
+            where=where,
+            hint=_HINT,
+        ) from error
+    return pa.chunked_array(fitted)
+
+
+def _fitted(array: Any, polars: Any) -> Any:
+    """Return an array in the type that its values are given to polars in: itself, where polars takes it."""
+    own, types = array.type, pa.types
+    if isinstance(own, pa.BaseExtensionType):
+        storage = array.storage
+        fitted = _fitted(storage, polars)
+        return array if fitted is storage else fitted
+    if types.is_run_end_encoded(own):
+        places = np.arange(array.offset, array.offset + len(array))
+        runs = np.searchsorted(array.run_ends.to_numpy(), places, side="right")
+        return _fitted(array.values, polars).take(pa.array(runs))
+    if types.is_dictionary(own):
+        words = array.dictionary
+        fitted = _fitted(words, polars)
+        if fitted is words:
+            return array
+        return pa.DictionaryArray.from_arrays(array.indices, fitted, ordered=own.ordered)
+    if types.is_union(own) or types.is_interval(own):
+        raise _no_type(own)
+    if types.is_struct(own):
+        children = [array.field(at) for at in range(own.num_fields)]
+        fitted = [_fitted(child, polars) for child in children]
+        if all(new is child for new, child in zip(fitted, children, strict=True)):
+            return array
+        fields = [field.with_type(new.type) for field, new in zip(own, fitted, strict=True)]
+        return pa.StructArray.from_arrays(fitted, fields=fields, mask=array.is_null())
+    if own.num_fields:
+        return _fitted_list(array, polars)
+    type_ = _fitting(own, polars)
+    return array if type_ == own else array.cast(type_)
+
+
+def _fitted_list(array: Any, polars: Any) -> Any:
+    own, types = array.type, pa.types
+    is_view = own.id in _LIST_VIEWS
+    child = array.flatten() if is_view else array.values
+    fitted = _fitted(child, polars)
+    if fitted is child and not is_view:
+        return array
+    field = own.field(0).with_type(fitted.type)
+    if types.is_map(own):
+        type_ = pa.map_(*fitted.type, own.keys_sorted)
+    elif types.is_fixed_size_list(own):
+        type_ = pa.list_(field, own.list_size)
+    else:
+        type_ = _LISTS[own.id](field)
+    if not is_view:
+        buffers = array.buffers()[: 1 if types.is_fixed_size_list(own) else 2]
+        return pa.Array.from_buffers(type_, len(array), buffers, -1, array.offset, [fitted])
+    # pyarrow's cast gives arrays that are not valid where an array is a slice.
+    missing = array.is_null().to_numpy(zero_copy_only=False)
+    ends = np.cumsum(np.where(missing, 0, array.sizes.to_numpy()), dtype=np.int64)
+    narrow = types.is_list(type_)
+    if narrow and ends.size and ends[-1] > np.iinfo(np.int32).max:
+        raise pa.ArrowCapacityError("more elements than offsets of 32 bits count")
+    offsets = pa.array(np.append(np.int64(0), ends), pa.int32() if narrow else pa.int64())
+    make = pa.ListArray if narrow else pa.LargeListArray
+    return make.from_arrays(offsets, fitted, type=type_, mask=pa.array(missing))
+
+
+def _fitting(type_: pa.DataType, polars: Any) -> pa.DataType:
+    """Return the type that values without children are given to polars in."""
     types = pa.types
-    if isinstance(type_, pa.BaseExtensionType):
-        storage = _fitting(type_.storage_type, name, polars)
-        return type_ if storage == type_.storage_type else storage
-    if types.is_run_end_encoded(type_):
-        return _fitting(type_.value_type, name, polars)
-    if types.is_dictionary(type_):
-        values = _fitting(type_.value_type, name, polars)
-        return type_ if values == type_.value_type else pa.dictionary(type_.index_type, values, type_.ordered)
-    if type_.num_fields and not types.is_union(type_):
-        return _fitting_nested(type_, name, polars)
     if types.is_decimal(type_):
         scale = max(type_.scale, 0)
         precision = type_.precision + scale - type_.scale
         if precision > _MOST_DIGITS or scale > precision:
-            raise _no_type(type_, name)
+            raise _no_type(type_)
         return pa.decimal128(precision, scale)  # of narrower ones polars makes lists whose export panics
     if types.is_timestamp(type_):
         zone = type_.tz
@@ -165,92 +237,10 @@ def _fitting(type_: pa.DataType, name: str, polars: Any) -> pa.DataType:
             one = pa.table({"zone": pa.array([0], pa.timestamp("us", zone))})
             if _taken(one, polars)[1] is not None:
                 if not _OFFSET.fullmatch(zone):
-                    what, where = "polars has no such time zone", f"column {name!r}"
-                    raise Unsupported(what, found=repr(zone), where=where, hint=_HINT)
+                    raise Unsupported("polars has no such time zone", found=repr(zone), hint=_HINT)
                 zone = "UTC"  # the same instants; polars has names of zones, and none for most offsets
         # polars counts at least milliseconds, and wraps around where seconds are too many for that.
         return pa.timestamp("ms" if type_.unit == "s" else type_.unit, zone)
     if types.is_duration(type_) and type_.unit == "s":
         return pa.duration("ms")
-    if types.is_fixed_size_binary(type_) and not type_.byte_width:
-        return pa.binary()
-    if types.is_union(type_) or types.is_interval(type_):
-        raise _no_type(type_, name)
-    return type_
-
-
-def _fitting_nested(type_: pa.DataType, name: str, polars: Any) -> pa.DataType:
-    fields = [type_.field(at) for at in range(type_.num_fields)]
-    fitting = [each.with_type(_fitting(each.type, name, polars)) for each in fields]
-    if type_.id not in _LIST_VIEWS and [each.type for each in fitting] == [each.type for each in fields]:
-        return type_
-    if pa.types.is_struct(type_):
-        return pa.struct(fitting)
-    if pa.types.is_map(type_):
-        key, item = fitting[0].type
-        return pa.map_(key, item, type_.keys_sorted)
-    if pa.types.is_fixed_size_list(type_):
-        return pa.list_(fitting[0], type_.list_size)
-    return _LISTS[type_.id](fitting[0])
-
-
-def _no_type(type_: pa.DataType, name: str) -> Unsupported:
-    return Unsupported(
-        "polars has no type for a column", found=str(type_), where=f"column {name!r}", hint=_HINT
-    )
-
-
-def _converted(name: str, column: Any, type_: pa.DataType) -> pa.ChunkedArray:
-    """Return a column as another type."""
-    chunks = column.chunks if isinstance(column, pa.ChunkedArray) else [column]
-    try:
-        return pa.chunked_array([_cast(each, type_) for each in chunks], type_)
-    except MemoryError as error:
-        raise LimitExceeded(
-            "a column for polars does not fit into memory", found=str(error), where=f"column {name!r}"
-        ) from error
-    except pa.ArrowException as error:
-        raise Unsupported(
-            "the type that polars has cannot hold a value of a column",
-            expected=str(type_),
-            found=f"{column.type}: {error}"[:500],
-            where=f"column {name!r}",
-            hint=_HINT,
-        ) from error
-
-
-def _cast(array: Any, type_: pa.DataType) -> Any:
-    """Return an array as the type that :func:`_fitting` gave for its own."""
-    own, types = array.type, pa.types
-    if own == type_:
-        return array
-    if isinstance(own, pa.BaseExtensionType):
-        return _cast(array.storage, type_)
-    if types.is_run_end_encoded(own):
-        places = np.arange(array.offset, array.offset + len(array))
-        runs = np.searchsorted(array.run_ends.to_numpy(), places, side="right")
-        return _cast(array.values, type_).take(pa.array(runs))
-    if types.is_dictionary(own):
-        return pa.DictionaryArray.from_arrays(
-            array.indices, _cast(array.dictionary, type_.value_type), ordered=own.ordered
-        )
-    if own.id in _LIST_VIEWS:
-        # pyarrow's cast gives arrays that are not valid where an array is a slice.
-        missing = array.is_null().to_numpy(zero_copy_only=False)
-        ends = np.cumsum(np.where(missing, 0, array.sizes.to_numpy()), dtype=np.int64)
-        narrow = types.is_list(type_)
-        if narrow and ends.size and ends[-1] > np.iinfo(np.int32).max:
-            raise pa.ArrowCapacityError("more elements than offsets of 32 bits count")
-        offsets = pa.array(np.append(np.int64(0), ends), pa.int32() if narrow else pa.int64())
-        values = _cast(array.flatten(), type_.value_type)
-        make = pa.ListArray if narrow else pa.LargeListArray
-        return make.from_arrays(offsets, values, type=type_, mask=pa.array(missing))
-    if types.is_struct(own):
-        fields = list(type_)
-        children = [_cast(array.field(at), each.type) for at, each in enumerate(fields)]
-        return pa.StructArray.from_arrays(children, fields=fields, mask=array.is_null())
-    if type_.num_fields:
-        buffers = array.buffers()[: 1 if types.is_fixed_size_list(own) else 2]
-        children = [_cast(array.values, type_.field(0).type)]
-        return pa.Array.from_buffers(type_, len(array), buffers, -1, array.offset, children)
-    return array.cast(type_)
+    return pa.binary() if types.is_fixed_size_binary(type_) and not type_.byte_width else type_

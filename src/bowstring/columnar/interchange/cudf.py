@@ -7,7 +7,8 @@ our memory.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Final
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any, Final
 
 import numpy as np
 import pyarrow as pa
@@ -17,13 +18,9 @@ from bowstring.columnar.interchange.libcudf_types import in_types_of_libcudf
 from bowstring.columnar.interchange.to_array import array_without_nulls, warn_of_writes
 from bowstring.columnar.layout import Layout
 from bowstring.columnar.nodes import Kind, storage_type
-from bowstring.columnar.parts import AnyBatch, BatchData, Dictionary, Parts, batch_parts, derived
+from bowstring.columnar.parts import AnyBatch, BatchData, Dictionary, batch_parts, derived
 from bowstring.columnar.spans import Spans, buffer_of
 from bowstring.errors import NotExportable, NotOnDevice, Unsupported, UsageError
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping
-
 
 _WORD: Final = 4  # libcudf reads bitmaps by words of so many bytes
 _WIDEST: Final = 16  # bytes that a GPU loads at once
@@ -142,14 +139,14 @@ def _child_names(type_: pa.DataType, where: str) -> dict[str, Any]:
     return {}
 
 
-def aligned_for_libcudf(batch: AnyBatch, known: dict[Dictionary, Dictionary] | None = None) -> AnyBatch:
-    """Return the batch with copies of unaligned buffers, which libcudf cannot read; `known` are dictionaries.
+def aligned_for_libcudf(batch: AnyBatch) -> AnyBatch:
+    """Return the batch, in types of libcudf, with copies of unaligned buffers, which libcudf cannot read.
 
     Offsets without rows, which Arrow may leave out, become a zero.
     """
-    known = {} if known is None else known
-    layout, nodes, spans, counts = batch_parts(batch)
-    kinds, rows = layout.buffer_kinds, layout.fixed_buffers(counts)
+    parts, device = batch_parts(batch), batch.device
+    layout, spans = parts.layout, parts.spans
+    kinds, rows = layout.buffer_kinds, layout.fixed_buffers(parts.variadic_counts)
     widths = layout.buffer_bits >> 3
     # The greatest power of two in the width of an element.
     units = np.minimum(np.maximum(widths & -widths, 1), _WIDEST)
@@ -157,27 +154,21 @@ def aligned_for_libcudf(batch: AnyBatch, known: dict[Dictionary, Dictionary] | N
     addresses = spans.addresses()[rows]
     absent = ((kinds == Kind.OFFSETS32) | (kinds == Kind.OFFSETS64)) & (addresses == 0)
     replaced = np.flatnonzero((addresses % units != 0) | absent).tolist()
-    for id_, each in batch.dictionaries.items():
-        if each not in known:
-            known[each] = Dictionary(id_, aligned_for_libcudf(each.values, known))
-    dictionaries = {id_: known[each] for id_, each in batch.dictionaries.items()}
-    if not replaced and all(
-        dictionaries[id_].values is each.values for id_, each in batch.dictionaries.items()
-    ):
+    if not replaced:
         return batch
     table, regions = spans.table.copy(), list(spans.regions)
     for position in replaced:
         row = int(rows[position])
-        with batch.device.use():
-            if absent[position]:
-                array = batch.device.xp.zeros(int(widths[position]), np.uint8)
-            else:
-                array = spans.array(row).copy()
-        buffer = buffer_of(array, batch.device)
+        with device.use():
+            array = (
+                device.xp.zeros(int(widths[position]), np.uint8)
+                if absent[position]
+                else spans.array(row).copy()
+            )
+        buffer = buffer_of(array, device)
         table[row] = len(regions), 0, buffer.nbytes
         regions.append(buffer.region)
-    parts = Parts(layout, nodes, Spans(table, regions), counts)
-    return derived(batch, parts, batch.num_rows, dictionaries)
+    return derived(batch, parts._replace(spans=Spans(table, regions)), batch.num_rows)
 
 
 def arrow_of_cudf(source: Any) -> tuple[Any, Mapping[Any, Any]] | None:
@@ -248,8 +239,13 @@ def with_names_of_cudf(schema: pa.Schema, dtypes: Mapping[Any, Any] | None = Non
     return pa.schema(fields, metadata=schema.metadata)
 
 
-def _type_of_cudf(type_: pa.DataType, dtype: Any, where: str) -> pa.DataType:
+def _type_of_cudf(type_: pa.DataType, dtype: Any, where: str, *, is_inside: bool = False) -> pa.DataType:
     """Return a type with the names and time zones of a dtype of cuDF's or pandas'."""
+    if is_inside and _is_categorical(dtype):
+        raise Unsupported(
+            "categories inside a list or a struct, of which pylibcudf gives the codes alone",
+            where=f"column {where!r}",
+        )
     dtype = getattr(dtype, "pyarrow_dtype", dtype)
     zone = getattr(dtype, "tz", None)
     if zone is not None and pa.types.is_timestamp(type_):
@@ -258,22 +254,13 @@ def _type_of_cudf(type_: pa.DataType, dtype: Any, where: str) -> pa.DataType:
         inside = dtype.value_type if isinstance(dtype, pa.DataType) else getattr(dtype, "element_type", None)
         value = type_.value_field
         make = pa.list_ if pa.types.is_list(type_) else pa.large_list
-        return make(value.with_type(_type_inside(value.type, inside, where)))
+        return make(value.with_type(_type_of_cudf(value.type, inside, where, is_inside=True)))
     if not pa.types.is_struct(type_) or dtype is None:
         return type_
     fields = {each.name: each.type for each in dtype} if isinstance(dtype, pa.StructType) else dtype.fields
     return pa.struct(
         [
-            pa.field(name, _type_inside(child.type, inside, where), child.nullable)
+            pa.field(name, _type_of_cudf(child.type, inside, where, is_inside=True), child.nullable)
             for child, (name, inside) in zip(type_, fields.items(), strict=True)
         ]
     )
-
-
-def _type_inside(type_: pa.DataType, dtype: Any, where: str) -> pa.DataType:
-    if _is_categorical(dtype):
-        raise Unsupported(
-            "categories inside a list or a struct, of which pylibcudf gives the codes alone",
-            where=f"column {where!r}",
-        )
-    return _type_of_cudf(type_, dtype, where)

@@ -109,19 +109,7 @@ class _Plan:
             self.variadic = np.flatnonzero(~fixed)
 
     def fields(self, words: Table) -> Table:
-        """Return the describing words of all structs of a block."""
         return words[: self.children_at].reshape(self.structs, STRUCT_WORDS)[:, :_FIELDS]
-
-
-def _plan(layout: Layout, counts: tuple[int, ...]) -> _Plan:
-    plan: _Plan | None = layout.exporting.get(counts)
-    if plan is None:
-        plan = _Plan(layout, counts)
-        count = len(layout.exporting) + 1
-        if count > _MOST_PLANS or count * plan.words > _MOST_WORDS:
-            layout.exporting = {}
-        layout.exporting[counts] = plan
-    return plan
 
 
 class Block:
@@ -131,7 +119,14 @@ class Block:
         self, batch: BatchData, root: int, event: RecordedEvent | None = None, *, copied: bool = False
     ) -> None:
         parts = batch_parts(batch)
-        plan = _plan(batch.layout, parts.variadic_counts)
+        layout, counts = batch.layout, parts.variadic_counts
+        plan: _Plan | None = layout.exporting.get(counts)
+        if plan is None:
+            plan = _Plan(layout, counts)
+            count = len(layout.exporting) + 1
+            if count > _MOST_PLANS or count * plan.words > _MOST_WORDS:
+                layout.exporting = {}
+            layout.exporting[counts] = plan
         self.words = words = np.empty(plan.words, np.int64)
         self.base: int = words.__array_interface__["data"][0]
         whole = plan.relative * self.base

@@ -5,22 +5,17 @@ from __future__ import annotations
 import ctypes
 import os
 import struct
-from typing import TYPE_CHECKING, Any, Final, Generic
+from collections.abc import Iterator, Mapping
+from typing import Any, Final, Generic
 
 import numpy as np
 import pyarrow as pa
 
-from bowstring.columnar.interchange.capsule import (
-    STRUCT_BYTES,
-    STRUCT_WORDS,
-    device_in,
-    empty_device_capsule,
-    event_in,
-    is_released,
-)
+from bowstring.columnar.interchange import capsule as c_structs
+from bowstring.columnar.interchange.capsule import STRUCT_BYTES, STRUCT_WORDS
 from bowstring.columnar.interchange.cudf import with_names_of_cudf
 from bowstring.columnar.layout import Layout
-from bowstring.columnar.nodes import Kind
+from bowstring.columnar.nodes import Kind, Node
 from bowstring.columnar.parts import AnyBatch, Dictionary, Parts, make_batch
 from bowstring.columnar.slice import slice_parts
 from bowstring.columnar.spans import Spans, Table
@@ -28,14 +23,8 @@ from bowstring.errors import DeviceError, UsageError
 from bowstring.kernels.host import ALL_MEMORY, bound
 from bowstring.kernels.ipc import batch as kernel
 from bowstring.kernels.library import address_of
-from bowstring.memory import CPU_DEVICE_TYPE, cpu, device_by_id, foreign_region
+from bowstring.memory import CPU_DEVICE_TYPE, Device, cpu, device_by_id, foreign_region
 from bowstring.memory.dlpack import address_in
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
-
-    from bowstring.columnar.nodes import Node
-    from bowstring.memory import Device
 
 _STRUCT: Final = struct.Struct(f"={STRUCT_WORDS}q")
 _DICTIONARY: Final = 7  # which word of the struct
@@ -60,7 +49,6 @@ class _Walk:
         self.num_rows = self.start = 0
 
     def batch(self, address: int) -> None:
-        """Walk the struct of a batch."""
         words = _STRUCT.unpack(ctypes.string_at(address, STRUCT_BYTES))
         self.num_rows, nulls, self.start, _, _, _, children = words[:7]
         if nulls > 0:
@@ -175,7 +163,6 @@ class Importer(Generic[AnyBatch]):
         self._known: dict[int, tuple[object, Dictionary]] = {}
 
     def batch(self, source: pa.RecordBatch) -> AnyBatch:
-        """Return a pyarrow record batch as ours, over the same memory."""
         layout = Layout.of(source.schema)
         try:
             source.validate()  # only pyarrow knows the sizes of its buffers: structs do not have them
@@ -239,16 +226,16 @@ class Importer(Generic[AnyBatch]):
         The current stream waits for the struct's event. The host copies the ends of text and lists, all at once.
         """
         address = address_in(capsule, b"arrow_device_array")
-        device = device_by_id(*device_in(address))
+        device = device_by_id(*c_structs.device_in(address))
         if device.is_host:
             return None
         try:
             schema = pa.Schema._import_from_c_capsule(schema_capsule)
         except pa.ArrowException as error:
             raise UsageError("the data of a device are no record batch", found=str(error)) from error
-        if is_released(address):  # its consumer may have freed its event
+        if c_structs.is_released(address):  # its consumer may have freed its event
             raise UsageError("a struct of a device was released, or taken by another consumer")
-        event = event_in(address)
+        event = c_structs.event_in(address)
         if event is not None:
             device.wait_event(event)
         walk = _Walk(Layout.of(with_names_of_cudf(schema, dtypes)), device, capsule)
@@ -320,49 +307,43 @@ class _Struct(ctypes.Structure):
     ]
 
 
-class _Source:
-    """The stream in a capsule, which releases it when it is dropped."""
-
-    def __init__(self, capsule: Any) -> None:
-        self._capsule = capsule
-        self._address = address_in(capsule, b"arrow_device_array_stream")
-        self._struct = _Struct.from_address(self._address)
-        if not self._struct.release:
-            raise UsageError("the stream of a device was released, or taken by another consumer")
-
-    def schema(self) -> pa.Schema:
-        words = (ctypes.c_int64 * _SCHEMA_WORDS)()
-        self._check(self._struct.get_schema(self._address, ctypes.addressof(words)), "schema")
-        try:
-            return pa.Schema._import_from_c(ctypes.addressof(words))
-        except pa.ArrowException as error:
-            raise UsageError("the data of a device are no record batches", found=str(error)) from error
-
-    def next(self) -> Any:
-        """Return a capsule with the next struct, or ``None`` at the end."""
-        capsule = empty_device_capsule()
-        address = address_in(capsule, b"arrow_device_array")
-        self._check(self._struct.get_next(self._address, address), "batch")
-        return None if is_released(address) else capsule
-
-    def _check(self, status: int, what: str) -> None:
-        if status:
-            message = self._struct.get_last_error(self._address) if self._struct.get_last_error else None
-            words = message.decode(errors="replace") if message else os.strerror(status)
-            raise DeviceError(f"a stream of a device could not give its {what}", found=f"{words} ({status})")
-
-
 def device_stream(capsule: Any, importer: Importer[AnyBatch]) -> tuple[pa.Schema, Iterator[AnyBatch]]:
-    """Return the schema of a stream and its batches, each on its device and over the producer's memory."""
-    source = _Source(capsule)
-    schema = source.schema()
-    return with_names_of_cudf(schema), _batches(source, schema, importer)
+    """Return the schema of a stream and its batches, each on its device and over the producer's memory.
+
+    The capsule releases the stream when it is dropped.
+    """
+    address = address_in(capsule, b"arrow_device_array_stream")
+    stream = _Struct.from_address(address)
+    if not stream.release:
+        raise UsageError("the stream of a device was released, or taken by another consumer")
+    words = (ctypes.c_int64 * _SCHEMA_WORDS)()
+    _check_status(stream, stream.get_schema(address, ctypes.addressof(words)), "schema")
+    try:
+        schema = pa.Schema._import_from_c(ctypes.addressof(words))
+    except pa.ArrowException as error:
+        raise UsageError("the data of a device are no record batches", found=str(error)) from error
+    return with_names_of_cudf(schema), _batches(capsule, stream, schema, importer)
 
 
-def _batches(source: _Source, schema: pa.Schema, importer: Importer[AnyBatch]) -> Iterator[AnyBatch]:
-    while (capsule := source.next()) is not None:
+def _check_status(stream: _Struct, status: int, what: str) -> None:
+    if status:
+        message = stream.get_last_error(ctypes.addressof(stream)) if stream.get_last_error else None
+        words = message.decode(errors="replace") if message else os.strerror(status)
+        raise DeviceError(f"a stream of a device could not give its {what}", found=f"{words} ({status})")
+
+
+def _batches(
+    owner: object, stream: _Struct, schema: pa.Schema, importer: Importer[AnyBatch]
+) -> Iterator[AnyBatch]:
+    """Yield the batches of a stream that lives as long as its owner."""
+    while owner is not None:
+        capsule = c_structs.empty_device_capsule()
+        address = address_in(capsule, b"arrow_device_array")
+        _check_status(stream, stream.get_next(ctypes.addressof(stream), address), "batch")
+        if c_structs.is_released(address):
+            return
         named = schema.__arrow_c_schema__()
-        if device_in(address_in(capsule, b"arrow_device_array"))[0] == CPU_DEVICE_TYPE:
+        if c_structs.device_in(address)[0] == CPU_DEVICE_TYPE:
             try:
                 host = pa.RecordBatch._import_from_c_device_capsule(named, capsule)
             except pa.ArrowException as error:

@@ -6,7 +6,7 @@ those of libcudf, which drops the nulls among their values.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Final, NamedTuple, NoReturn
+from typing import Any, Final, NamedTuple, NoReturn
 
 import numpy as np
 import pyarrow as pa
@@ -18,10 +18,8 @@ from bowstring.columnar.parts import AnyBatch, batch_parts, make_batch
 from bowstring.columnar.spans import buffer_or_none
 from bowstring.errors import Unsupported
 from bowstring.kernels import bitmap
+from bowstring.memory import Buffer
 from bowstring.memory.arrays import last_of
-
-if TYPE_CHECKING:
-    from bowstring.memory import Buffer
 
 _MOST: Final = (1 << 31) - 2  # a cudf::size_type counts rows, and offsets are one more
 _INLINE: Final = 12  # bytes that a view holds itself

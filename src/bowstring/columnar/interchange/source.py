@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from typing import Any, Protocol, runtime_checkable
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -51,22 +51,10 @@ def open_batches(
     return first.schema, _same_schema(_after(first, taken), first.schema)
 
 
-@runtime_checkable
-class GivesBatches(Protocol):
-    """What reads batches of ours: the readers of :mod:`bowstring.ipc`."""
-
-    schema: pa.Schema
-    layout: Layout
-
-    def __iter__(self) -> Iterator[Any]: ...
-
-    def read_all(self) -> pa.Table: ...
-
-
 def gives_batches(source: Any) -> bool:
     """Whether something gives batches of ours by itself, so that nothing of them needs to go through pyarrow."""
     # What others call a schema may have to be computed, or fail: only where the layout is ours it is asked for.
-    return isinstance(getattr(source, "layout", None), Layout) and isinstance(source, GivesBatches)
+    return isinstance(getattr(source, "layout", None), Layout) and hasattr(source, "read_all")
 
 
 def one_batch(source: Any, importer: Importer[AnyBatch]) -> AnyBatch:
@@ -111,7 +99,6 @@ def one_batch(source: Any, importer: Importer[AnyBatch]) -> AnyBatch:
 
 
 def _only(schema: pa.Schema, taken: Iterator[AnyBatch], batch_type: type[AnyBatch]) -> AnyBatch:
-    """Return the one batch of a stream."""
     first, second = next(taken, None), next(taken, None)
     if second is not None:
         raise UsageError(

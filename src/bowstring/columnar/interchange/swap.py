@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -13,11 +14,7 @@ from bowstring.columnar.parts import AnyBatch, BatchData, batch_parts, derived
 from bowstring.columnar.spans import Spans, buffer_of
 from bowstring.kernels import rearrange
 from bowstring.kernels.launch import launch
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from bowstring.memory import Device
+from bowstring.memory import Device
 
 _PLACEMENT = 64
 _BYTES = 1

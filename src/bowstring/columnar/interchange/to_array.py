@@ -200,12 +200,13 @@ def array_of_numbers(column: ColumnData[Any]) -> Any:
     """
     lists = pa.types.is_fixed_size_list(storage_type(column.type))
     if not lists and not _is_number(column.type):
-        raise NotExportable(
-            "the column does not hold plain numbers",
-            found=str(column.type),
-            where=column.name,
-            hint=_hint(column),
-        )
+        hint = "`raw_values` gives the numbers behind dates and times; select() leaves columns out."
+        if _is_boolean(column.type):
+            hint = "Arrow packs Booleans into bits; `values` unpacks them."
+        elif pa.types.is_dictionary(column.type):
+            hint = "`raw_values` are its indices, `dictionary` what they point to."
+        what = "the column does not hold plain numbers"
+        raise NotExportable(what, found=str(column.type), where=column.name, hint=hint)
     _refuse_nulls(column)
     if not lists:
         return column.raw_values
@@ -290,14 +291,6 @@ def _is_number(type_: pa.DataType) -> bool:
 
 def _is_boolean(type_: pa.DataType) -> bool:
     return bool(pa.types.is_boolean(storage_type(type_)))
-
-
-def _hint(column: ColumnData[Any]) -> str:
-    if _is_boolean(column.type):
-        return "Arrow packs Booleans into bits; `values` unpacks them."
-    if pa.types.is_dictionary(column.type):
-        return "`raw_values` are its indices, `dictionary` what they point to."
-    return "`raw_values` gives the numbers behind dates and times; select() leaves columns out."
 
 
 def warn_of_writes(batch: BatchData) -> None:

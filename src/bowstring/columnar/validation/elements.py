@@ -15,7 +15,7 @@ import pyarrow as pa
 
 from bowstring.columnar.layout import Layout
 from bowstring.columnar.nodes import Kind, Node
-from bowstring.columnar.parts import BatchData, batch_parts, dictionaries_of
+from bowstring.columnar.parts import BatchData, dictionaries_of
 from bowstring.columnar.validation import probes
 from bowstring.columnar.validation.probes import Probe, Subject
 from bowstring.kernels import bitmap
@@ -73,7 +73,7 @@ def _probes(subject: Subject, *, values: bool) -> Iterator[Probe]:
     }
     for index, node in enumerate(layout.nodes):
         yield from _null_count(subject, index, node, never=index in never_null)
-        if not subject.rows(index):
+        if not subject.rows[index]:
             continue
         if node.dictionary_id is not None:
             dictionary = subject.batch.dictionaries.get(node.dictionary_id)
@@ -96,7 +96,7 @@ def _probes(subject: Subject, *, values: bool) -> Iterator[Probe]:
 
 def _null_count(subject: Subject, index: int, node: Node, *, never: bool) -> Iterator[Probe]:
     """Compare the null count of the node with the bitmap; -1 is unknown."""
-    rows, claimed = batch_parts(subject.batch).nodes[index].tolist()
+    rows, claimed = subject.parts.nodes[index].tolist()
     bits = Kind.VALIDITY in node.buffer_kinds and subject.validity(index)
     if bits is False or not len(bits):
         if never and claimed > 0:
@@ -120,7 +120,7 @@ def _check_decimals(subject: Subject, index: int) -> Iterator[Probe]:
 
     The lowest number of 128 or 256 bits has too many; pyarrow takes it, since it has no absolute value.
     """
-    node = subject.node(index)
+    node = subject.nodes[index]
     most = 10**node.type.precision - 1
     what = "a decimal has more digits than its type"
     expected = f"at most {node.type.precision} digits"
@@ -131,7 +131,7 @@ def _check_decimals(subject: Subject, index: int) -> Iterator[Probe]:
     words = np.frombuffer(
         most.to_bytes(node.width, "little") + (2 * most).to_bytes(node.width, "little"), "u8"
     )
-    rows = subject.rows(index)
+    rows = subject.rows[index]
     answer = subject.first_row(
         validation_values.check_range_128 if limbs == 2 else validation_values.check_range_256,
         rows,
@@ -150,8 +150,7 @@ def _check_decimals(subject: Subject, index: int) -> Iterator[Probe]:
 
 
 def _check_days(subject: Subject, index: int) -> Iterator[Probe]:
-    """Whether dates in milliseconds are whole days."""
-    rows = subject.rows(index)
+    rows = subject.rows[index]
     values = subject.array(index, Kind.DATA, np.int64)
     validity = subject.validity(index)
     answer = subject.first_row(validation_values.check_days, rows, values, validity, rows)
@@ -164,7 +163,7 @@ def _check_days(subject: Subject, index: int) -> Iterator[Probe]:
 
 def _range(subject: Subject, index: int, lowest: int, count: int, what: str, expected: str) -> Probe:
     """Whether valid numbers are among the `count` ones from `lowest` on."""
-    node, rows = subject.node(index), subject.rows(index)
+    node, rows = subject.nodes[index], subject.rows[index]
     mask = (1 << node.bits) - 1
     values: Any = subject.array(index, Kind.DATA, f"u{node.width}")
     validity = subject.validity(index)

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from typing import TYPE_CHECKING, Any, NamedTuple, NoReturn
+from typing import Any, NamedTuple, NoReturn
 
 import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 
-from bowstring.columnar.nodes import Kind, Node
+from bowstring.columnar.nodes import Kind
 from bowstring.columnar.parts import BatchData, OffsetBounds, batch_parts, offset_bounds
 from bowstring.errors import InvalidBody
 from bowstring.kernels import bitmap
@@ -19,9 +20,6 @@ from bowstring.kernels.validation import values as validation_values
 from bowstring.kernels.validation.text import BROKEN, NO_ROW, WORDS, blocks_of
 from bowstring.memory.arrays import distinct
 
-if TYPE_CHECKING:
-    import numpy.typing as npt
-
 _SAME_ROW = (pa.lib.Type_STRUCT, pa.lib.Type_SPARSE_UNION)
 _RUNS = pa.lib.Type_RUN_END_ENCODED
 _FIXED_LIST = pa.lib.Type_FIXED_SIZE_LIST
@@ -30,10 +28,8 @@ _FIXED_LIST = pa.lib.Type_FIXED_SIZE_LIST
 class Probe(NamedTuple):
     """One number about a node, still on its device, and the function that judges it."""
 
-    answer: Any
-    """Array of int64, shape (1,), of the batch's device."""
-    judge: Callable[[int], None]
-    """Raises where the number shows an error."""
+    answer: Any  # array of int64, shape (1,), of the batch's device
+    judge: Callable[[int], None]  # raises where the number shows an error
 
 
 class Subject:
@@ -44,46 +40,32 @@ class Subject:
         self.path = path
         self.device = batch.device
         self.xp = batch.device.xp
-        self.first = batch.layout.first_buffers(batch_parts(batch).variadic_counts).tolist()
+        self.parts = parts = batch_parts(batch)
+        self.nodes = batch.layout.nodes
+        self.rows: list[int] = parts.nodes[:, 0].tolist()
+        self.first = batch.layout.first_buffers(parts.variadic_counts).tolist()
         self._ends: dict[int, OffsetBounds] | None = None
 
     # What kernels take
 
-    def node(self, index: int) -> Node:
-        """Return a node of the layout."""
-        return self.batch.layout.nodes[index]
-
-    def rows(self, index: int) -> int:
-        """Return the number of slots of a node."""
-        return int(batch_parts(self.batch).nodes[index, 0])
-
     def end(self, index: int) -> OffsetBounds:
-        """Return where the offsets of a node begin and end."""
         if self._ends is None:
             self._ends = {end.node: end for end in offset_bounds(self.batch)}
         return self._ends[index]
 
     def row_of(self, index: int, kind: Kind) -> int:
-        """Return which buffer of the batch is that of a node."""
-        return int(self.first[index]) + self.node(index).buffer_kinds.index(kind)
-
-    def size(self, index: int, kind: Kind) -> int:
-        """Return the bytes of a buffer."""
-        return int(batch_parts(self.batch).spans.table[self.row_of(index, kind), 2])
+        return int(self.first[index]) + self.nodes[index].buffer_kinds.index(kind)
 
     def array(self, index: int, kind: Kind, dtype: npt.DTypeLike) -> Any:
         """Return a buffer as an array: aligned for its type, by a copy where the buffer is not."""
-        parts = batch_parts(self.batch)
-        size = np.dtype(dtype).itemsize
-        row = self.row_of(index, kind)
-        raw = parts.spans.array(row)
-        if int(parts.spans.addresses()[row]) % size:
+        spans, row, size = self.parts.spans, self.row_of(index, kind), np.dtype(dtype).itemsize
+        raw = spans.array(row)
+        if int(spans.addresses()[row]) % size:
             raw = raw.copy()
         return raw[: len(raw) - len(raw) % size].view(dtype)
 
     def validity(self, index: int) -> Any:
-        """Return the bitmap of a node, no bytes where it has none."""
-        return batch_parts(self.batch).spans.array(self.row_of(index, Kind.VALIDITY))
+        return self.parts.spans.array(self.row_of(index, Kind.VALIDITY))
 
     def first_row(self, kernel: Callable[..., None], rows: int, *arguments: Any) -> Any:
         """Launch a kernel that answers for blocks of rows, and return the first wrong row of all, shape (1,)."""
@@ -110,16 +92,15 @@ class Subject:
         return Probe(answer, judge)
 
     def fetch(self, index: int, kind: Kind, width: int, *slots: int) -> list[int]:
-        """Return single numbers of a buffer, signed, `width` bytes each."""
         rows = [self.row_of(index, kind)] * len(slots)
         at = [slot * width for slot in slots]
-        return batch_parts(self.batch).spans.fetch(self.device, rows, at, [width] * len(slots))
+        return self.parts.spans.fetch(self.device, rows, at, [width] * len(slots))
 
     def refuse(
         self, index: int, what: str, slot: int | None = None, *, expected: object, found: object
     ) -> NoReturn:
         """Raise an error that names a node, and the row if it is known."""
-        where = ".".join(filter(None, (self.path, *self.node(index).path[bool(self.path) :])))
+        where = ".".join(filter(None, (self.path, *self.nodes[index].path[bool(self.path) :])))
         if slot is not None:
             row = None if self.path else self._row(index, slot)
             where += f", slot {slot}" if row is None else f", row {row}"
@@ -127,24 +108,24 @@ class Subject:
 
     def _row(self, index: int, slot: int) -> int | None:
         """Return the row of the batch that a slot belongs to, unless several or none might use it."""
-        node = self.node(index)
+        node = self.nodes[index]
         while node.parent >= 0:
-            index, child, node = node.parent, index, self.node(node.parent)
+            index, child, node = node.parent, index, self.nodes[node.parent]
             if node.type.id in _SAME_ROW:
                 continue
             if node.type.id == _FIXED_LIST:
                 slot //= node.type.list_size
             elif node.type.id == _RUNS and child == node.children[1]:
                 ends = node.children[0]
-                slot = self.fetch(ends, Kind.DATA, self.node(ends).width, slot - 1)[0] if slot else 0
+                slot = self.fetch(ends, Kind.DATA, self.nodes[ends].width, slot - 1)[0] if slot else 0
             elif len(node.buffer_kinds) > 1 and node.buffer_kinds[1].has_end:
                 kind = node.buffer_kinds[1]
-                offsets = self.array(index, kind, f"i{kind.bits >> 3}")[: self.rows(index) + 1]
+                offsets = self.array(index, kind, f"i{kind.bits >> 3}")[: self.rows[index] + 1]
                 wanted = self.xp.asarray(np.array([slot], offsets.dtype))
                 slot = int(self.device.to_host(self.xp.searchsorted(offsets, wanted, side="right"))[0]) - 1
             else:
                 return None
-            if not 0 <= slot < self.rows(index):
+            if not 0 <= slot < self.rows[index]:
                 return None
         return slot
 
@@ -154,10 +135,14 @@ _TYPE_IDS = 256
 
 def check_offsets(subject: Subject, index: int) -> Iterator[Probe]:
     """Whether offsets rise, and stay within the bytes or the child that they delimit."""
-    node, rows = subject.node(index), subject.rows(index)
+    node, rows = subject.nodes[index], subject.rows[index]
     kind = node.buffer_kinds[1]
     width = kind.bits >> 3
-    limit = subject.rows(node.children[0]) if node.children else subject.size(index, Kind.BYTES)
+    limit = (
+        subject.rows[node.children[0]]
+        if node.children
+        else int(subject.parts.spans.table[subject.row_of(index, Kind.BYTES), 2])
+    )
     offsets = subject.array(index, kind, f"i{width}")
     answer = subject.first_row(validation_offsets.check_offsets, rows, offsets, rows, limit)
 
@@ -170,10 +155,10 @@ def check_offsets(subject: Subject, index: int) -> Iterator[Probe]:
 
 def check_list_views(subject: Subject, index: int) -> Iterator[Probe]:
     """Whether list views lie within their child."""
-    node, rows = subject.node(index), subject.rows(index)
+    node, rows = subject.nodes[index], subject.rows[index]
     _, starts, sizes = node.buffer_kinds
     width = starts.bits >> 3
-    limit = subject.rows(node.children[0])
+    limit = subject.rows[node.children[0]]
     arrays = [subject.array(index, kind, f"i{width}") for kind in (starts, sizes)]
     answer = subject.first_row(validation_offsets.check_list_views, rows, *arrays, rows, limit)
 
@@ -186,8 +171,8 @@ def check_list_views(subject: Subject, index: int) -> Iterator[Probe]:
 
 def check_run_ends(subject: Subject, index: int) -> Iterator[Probe]:
     """Whether each run ends behind the run before it."""
-    ends = subject.node(index).children[0]
-    runs, width = subject.rows(ends), subject.node(ends).width
+    ends = subject.nodes[index].children[0]
+    runs, width = subject.rows[ends], subject.nodes[ends].width
     answer = subject.first_row(
         validation_offsets.check_run_ends, runs, subject.array(ends, Kind.DATA, f"i{width}"), runs
     )
@@ -201,7 +186,7 @@ def check_run_ends(subject: Subject, index: int) -> Iterator[Probe]:
 
 def _children_by_type_id(subject: Subject, index: int) -> Any:
     table = np.full(_TYPE_IDS, -1, np.int64)
-    type_ = subject.node(index).type
+    type_ = subject.nodes[index].type
     table[np.array(type_.type_codes, np.int64)] = np.arange(type_.num_fields)
     return subject.xp.asarray(table)
 
@@ -212,25 +197,25 @@ def _type_id(subject: Subject, index: int, row: int) -> int:
 
 def check_type_ids(subject: Subject, index: int) -> Iterator[Probe]:
     """Whether each type id is that of a child."""
-    rows = subject.rows(index)
+    rows = subject.rows[index]
     type_ids = subject.array(index, Kind.TYPE_IDS, np.uint8)
     table = _children_by_type_id(subject, index)
     answer = subject.first_row(validation_offsets.check_type_ids, rows, type_ids, table, rows)
 
     def explain(row: int) -> tuple[object, object]:
-        return f"one of {subject.node(index).type.type_codes}", _type_id(subject, index, row)
+        return f"one of {subject.nodes[index].type.type_codes}", _type_id(subject, index, row)
 
     yield subject.probe(index, answer, "no child has this type id", explain)
 
 
 def check_dense_union(subject: Subject, index: int) -> Iterator[Probe]:
     """Whether each type id is that of a child, and the offsets into each child are slots of it and do not fall."""
-    xp, rows = subject.xp, subject.rows(index)
-    children = subject.node(index).children
+    xp, rows = subject.xp, subject.rows[index]
+    children = subject.nodes[index].children
     type_ids = subject.array(index, Kind.TYPE_IDS, np.uint8)
     starts = subject.array(index, Kind.STARTS32, np.int32)
     table = _children_by_type_id(subject, index)
-    lengths = xp.asarray(batch_parts(subject.batch).nodes[list(children), 0])
+    lengths = xp.asarray(subject.parts.nodes[list(children), 0])
     firsts = xp.empty(blocks_of(rows) * len(children), np.int64)
     lasts = xp.empty(blocks_of(rows) * len(children), np.int64)
     within = subject.first_row(
@@ -240,7 +225,7 @@ def check_dense_union(subject: Subject, index: int) -> Iterator[Probe]:
     def explain(row: int) -> tuple[object, object]:
         start = subject.fetch(index, Kind.STARTS32, 4, row)[0]
         expected = (
-            f"one of {subject.node(index).type.type_codes}, and an offset that is no less than the last"
+            f"one of {subject.nodes[index].type.type_codes}, and an offset that is no less than the last"
         )
         return expected, f"type id {_type_id(subject, index, row)}, offset {start}"
 
@@ -267,8 +252,8 @@ _SHOWN = 1 << 16
 
 def check_text(subject: Subject, index: int) -> Iterator[Probe]:
     """Whether text is UTF-8, value by value."""
-    rows = subject.rows(index)
-    kind = subject.node(index).buffer_kinds[1]
+    rows = subject.rows[index]
+    kind = subject.nodes[index].buffer_kinds[1]
     width = kind.bits >> 3
     offsets = subject.array(index, kind, f"i{width}")
     data = subject.array(index, Kind.BYTES, np.uint8)
@@ -309,12 +294,12 @@ def _marks(data: Any, start: int, stop: int) -> tuple[Any, int]:
 
 def check_views(subject: Subject, index: int) -> Iterator[Probe]:
     """Whether views lie within their buffers, begin with their prefixes, and are text where they must be."""
-    node, rows = subject.node(index), subject.rows(index)
+    node, rows = subject.nodes[index], subject.rows[index]
     is_text = node.type.id == pa.lib.Type_STRING_VIEW
     parts = subject.array(index, Kind.VIEWS, np.uint32)
     validity = subject.validity(index)
     first = subject.row_of(index, Kind.VIEWS) + 1
-    table = batch_parts(subject.batch).spans.table[first : subject.first[index + 1]]
+    table = subject.parts.spans.table[first : subject.first[index + 1]]
     sizes = subject.xp.asarray(np.ascontiguousarray(table[:, 2]))
 
     def explain(row: int) -> tuple[object, object]:
@@ -355,7 +340,7 @@ def _variadic_memory(subject: Subject, table: Any) -> Iterator[tuple[Any, Any]]:
 
     A buffer begins at -1 where it lies in another region, or nowhere.
     """
-    spans = batch_parts(subject.batch).spans
+    spans = subject.parts.spans
     present = table[:, 2] > 0
     if not present.any():
         yield subject.xp.empty(0, np.uint8), np.full(len(table), -1, np.int64)

@@ -73,16 +73,11 @@ def _check_elements(batch: BatchData, parts: list[BatchData], *, again: bool, so
         if not again and can_launch(_ON_HOST):  # it may be a value that leads nowhere
             check_elements(batch, parts, values=False)
             return
-        _refuse_column(batch)
+        for name, column in zip(batch.schema.names, to_pyarrow_batch(batch).columns, strict=True):
+            try:
+                column.validate(full=True)
+            except pa.ArrowException as wrong:
+                if can_launch(_ON_HOST):
+                    check_elements(batch)  # which names the row
+                raise InvalidBody("a column is not valid", found=str(wrong), where=name) from wrong
         raise InvalidBody("a batch is not valid", found=str(error)) from error
-
-
-def _refuse_column(batch: BatchData) -> None:
-    """Raise an error for the first column that is wrong, with the row where kernels can run."""
-    for name, column in zip(batch.schema.names, to_pyarrow_batch(batch).columns, strict=True):
-        try:
-            column.validate(full=True)
-        except pa.ArrowException as error:
-            if can_launch(_ON_HOST):
-                check_elements(batch)  # which names the row
-            raise InvalidBody("a column is not valid", found=str(error), where=name) from error

@@ -7,6 +7,7 @@ run-end encoded nodes have a null count of 0 (a stream's reader sets it).
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
@@ -23,8 +24,6 @@ from bowstring.kernels.ipc import batch, read
 from bowstring.kernels.library import address_of
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
     from bowstring.columnar.batch import Batch
     from bowstring.columnar.layout import Layout
     from bowstring.ipc.flatbuf.message import RecordBatchHeader

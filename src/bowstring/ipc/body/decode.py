@@ -5,29 +5,25 @@ What the kernel does not know, and what is wrong, is left to :mod:`bowstring.ipc
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 import numpy as np
+import numpy.typing as npt
 
 from bowstring.columnar.batch import Batch
-from bowstring.columnar.parts import Parts, unread_batch
+from bowstring.columnar.parts import Dictionaries, Parts, unread_batch
 from bowstring.columnar.spans import Spans, region_table
 from bowstring.ipc.flatbuf.message import CODECS
 from bowstring.kernels.host import ALL_MEMORY, bound
 from bowstring.kernels.ipc import batch
 from bowstring.kernels.ipc import read as kernel
 from bowstring.kernels.library import address_of
-from bowstring.memory import Lease
+from bowstring.limits import Limits
+from bowstring.memory import Buffer, Lease, Region
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
-
-    import numpy.typing as npt
-
     from bowstring.columnar.layout import Layout
-    from bowstring.columnar.parts import Dictionaries
-    from bowstring.limits import Limits
-    from bowstring.memory import Buffer, Region
 
     Table = npt.NDArray[np.int64]
 
@@ -36,17 +32,15 @@ _HEADS, _STATE, _PLACE = int(kernel.HEADS), int(kernel.READ_STATE), int(kernel.P
 _SPAN, _SPANS, _GROW = 3, (-1, 3), int(batch.GROW)
 _WORD: Final = 8
 _INT64: Final = np.dtype(np.int64)
-_MOST_WORDS: Final = (1 << 16) // _WORD
-"""Of the tables of one call: a batch that is kept keeps them."""
+_MOST_WORDS: Final = (1 << 16) // _WORD  # of the tables of one call: a batch that is kept keeps them
 _MOST: Final = 256
-_MOST_TOGETHER: Final = 64 << 20
-"""Bytes that are decompressed in one call, but for the last batch."""
+_MOST_TOGETHER: Final = 64 << 20  # bytes that are decompressed in one call, but for the last batch
 _LARGEST: Final = 1 << 62
 _LONGEST_METADATA: Final = (1 << 31) - 1
 
 
+# Of a head: its first span, how many it has, where its body lies in the region, and the bytes of its buffers.
 FIRST, COUNT, BEGIN, END, NBYTES = 1, 2, 3, 4, 5
-"""Of a head: its first span, how many it has, where its body lies in the region, and the bytes of its buffers."""
 
 Head = tuple[int, int, int, int, int, int]
 

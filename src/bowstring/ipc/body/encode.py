@@ -8,9 +8,11 @@ from __future__ import annotations
 
 import operator
 import struct
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 
 from bowstring.columnar.parts import batch_parts, owner_of
@@ -22,25 +24,19 @@ from bowstring.kernels.library import address_of
 from bowstring.memory.dlpack import address_in
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    import numpy.typing as npt
-
     from bowstring.columnar.batch import Batch
     from bowstring.ipc.flatbuf.template import Template
 
+# Bodies up to this are joined before they are written: a copy that costs less than many calls.
 SMALL_BODY: Final = 1 << 16
-"""Bodies up to this are joined before they are written: a copy that costs less than many calls."""
-_SMALL_BUFFER: Final = 1 << 13
-"""So are those of many buffers of this size."""
+_SMALL_BUFFER: Final = 1 << 13  # so are those of many buffers of this size
 _MOST_JOINED: Final = 1 << 20
+# Bytes of which several threads compress a part each: waking them takes as long as LZ4 does for less.
 _WORTH_THREADS: Final = {"lz4": 1 << 20, "zstd": 1 << 18}
-"""Bytes of which several threads compress a part each: waking them takes as long as LZ4 does for less."""
 _DONE, _GROW, _STATE = int(kernel.DONE), int(kernel.GROW), int(kernel.STATE)
 _WORD: Final = 8
 _EXTENT: Final = operator.attrgetter("address", "nbytes")
-_MEMORY: Final = np.array(ALL_MEMORY)
-"""The region of structs."""
+_MEMORY: Final = np.array(ALL_MEMORY)  # the region of structs
 
 
 class Encoded(NamedTuple):
@@ -79,7 +75,6 @@ class _Room:
         self.make_out(size)
 
     def make_out(self, size: int) -> None:
-        """Have other memory for messages."""
         self.out = np.empty(size, np.uint8)
         self.out_at = address_of(self.out)
         self.rest = *self._first, self.out_at, size, *self._last
@@ -200,7 +195,6 @@ class BatchEncoder:
     def _compressed(
         self, buffers: list[tuple[int, int]], owner: object, head: memoryview, codec: pa.Codec
     ) -> Encoded:
-        """Return the message with these buffers, each of them compressed."""
         in_threads = (
             self._use_threads and sum([nbytes for _, nbytes in buffers]) >= _WORTH_THREADS[codec.name]
         )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
@@ -13,7 +14,7 @@ from bowstring.columnar.batch import Batch
 from bowstring.columnar.copy_pieces import Pieces, fill
 from bowstring.columnar.interchange.swap import swapped, with_rows_moved
 from bowstring.columnar.nodes import Kind
-from bowstring.columnar.parts import batch_parts, make_batch, owner_of
+from bowstring.columnar.parts import Dictionary, batch_parts, make_batch, owner_of
 from bowstring.errors import InvalidMetadata
 from bowstring.ipc.body.check import check, check_offsets, leave_out_unused_bitmaps
 from bowstring.ipc.compression.body import decompressed_body
@@ -21,16 +22,12 @@ from bowstring.ipc.compression.codec import DEFAULT_DECOMPRESSION, DecompressOpt
 from bowstring.ipc.flatbuf.message import MetadataVersion, RecordBatchHeader, without_bitmaps_of_4
 from bowstring.ipc.framing import ALIGNMENT
 from bowstring.limits import DEFAULT_LIMITS, Limits
-from bowstring.memory import Lease
+from bowstring.memory import Buffer, Lease, Region
 from bowstring.memory.copying import DeviceBody
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
-
     from bowstring.columnar.layout import Layout
-    from bowstring.columnar.parts import Dictionary
     from bowstring.ipc.compression.device.decompress import DeviceBodies
-    from bowstring.memory import Buffer, Region
 
 _NATURAL = 8
 _LENGTH = 2  # column of a table of spans

@@ -9,25 +9,18 @@ decompressed many at a time, any other one alone, in Python's integers, for erro
 from __future__ import annotations
 
 import struct
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Final
 
 import numpy as np
 import pyarrow as pa
 
 from bowstring.columnar.batch import Batch
-from bowstring.columnar.parts import Dictionaries, make_batch
+from bowstring.columnar.parts import Dictionaries, Dictionary, make_batch
 from bowstring.errors import InvalidBody, LimitExceeded
-from bowstring.ipc.body.check import (
-    DONE,
-    Table,
-    buffer_name,
-    check_counted,
-    check_counts,
-    check_spans,
-    leave_out_unused_bitmaps,
-    right_offsets,
-)
-from bowstring.ipc.body.decode import COUNT, FIRST
+from bowstring.ipc.body import check
+from bowstring.ipc.body.check import Table, buffer_name
+from bowstring.ipc.body.decode import COUNT, FIRST, Decoded
 from bowstring.ipc.compression.codec import (
     DEFAULT_DECOMPRESSION,
     PREFIX_BYTES,
@@ -36,32 +29,25 @@ from bowstring.ipc.compression.codec import (
     DecompressOptions,
     decompressed,
 )
-from bowstring.ipc.compression.device.decompress import DeviceBodies, Frames
+from bowstring.ipc.compression.device.decompress import DeviceBodies
 from bowstring.ipc.source import kept_with
-from bowstring.limits import most_decompressed
-from bowstring.memory import Lease, foreign_region, wrap
+from bowstring.limits import Limits, most_decompressed
+from bowstring.memory import Buffer, Lease, Region, foreign_region, wrap
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
-
     from bowstring.columnar.layout import Layout
-    from bowstring.columnar.parts import Dictionary
-    from bowstring.ipc.body.decode import Decoded
     from bowstring.ipc.flatbuf.message import RecordBatchHeader
-    from bowstring.limits import Limits
-    from bowstring.memory import Buffer, Region
 
+# Bytes that a buffer may be longer than twice what its node needs: some writers send all that they allocated.
 _SLACK: Final = 1 << 16
-"""Bytes that a buffer may be longer than twice what its node needs: some writers send all that they allocated."""
 _INT64: Final = struct.Struct("<q")
-_FAR: Final = 1 << 62
-"""An address behind all memory."""
+_FAR: Final = 1 << 62  # an address behind all memory
 
 
 def check_claims(header: RecordBatchHeader, layout: Layout, body: Buffer, limits: Limits) -> Claims:
     """Check the header of a batch against its layout and its compressed body."""
-    check_counts(header, layout)
-    check_spans(header, layout, body.nbytes)
+    check.check_counts(header, layout)
+    check.check_spans(header, layout, body.nbytes)
     view = memoryview(body.to_arrow())
     lengths: list[int] = []
     framed: list[int] = []
@@ -100,7 +86,7 @@ def check_claims(header: RecordBatchHeader, layout: Layout, body: Buffer, limits
             found=f"{total} bytes",
             hint=f"Limits.{name} sets the bound.",
         )
-    check_counted(header, layout, np.array(lengths, np.int64), _SLACK)
+    check.check_counted(header, layout, np.array(lengths, np.int64), _SLACK)
     return Claims(lengths, framed, stored, total)
 
 
@@ -146,7 +132,7 @@ def decompressed_batches(
         if len(changed):  # the body, while it was read
             good = int(batch_of[rows[changed[0]]])
     variadic = np.array(decoded.counts, np.int64)
-    statuses = right_offsets(layout, decoded.nodes, variadic, firsts, spans, bounds, drops=True)
+    statuses = check.right_offsets(layout, decoded.nodes, variadic, firsts, spans, bounds, drops=True)
     spans[:, 0] = is_stored & (bounds[batch_of, 0, 1] > 0)
     frames = [*rows.searchsorted(firsts).tolist(), len(rows)]
     keeps_body = [False] * count
@@ -155,7 +141,7 @@ def decompressed_batches(
     known, around, device = Dictionaries(dictionaries), bounds[:, 0].tolist(), memory.device
     batches: list[Batch] = []
     for index, status in enumerate(statuses[:good]):
-        if status != DONE:
+        if status != check.DONE:
             break
         num_rows, first, many, *_ = heads[index]
         address, size = around[index]
@@ -247,6 +233,6 @@ def decompressed_body(
             regions.append(body.region)
     else:
         bodies = target or DeviceBodies(body.device)
-        spans, regions = bodies.decompressed(Frames(header, claims, np.frombuffer(whole, np.uint8), opened))
-    leave_out_unused_bitmaps(spans, header.nodes, layout, header.variadic_counts)
+        spans, regions = bodies.decompressed(header, claims, np.frombuffer(whole, np.uint8), opened)
+    check.leave_out_unused_bitmaps(spans, header.nodes, layout, header.variadic_counts)
     return spans, regions

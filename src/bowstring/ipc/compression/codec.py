@@ -10,27 +10,21 @@ from __future__ import annotations
 
 import functools
 import struct
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from collections.abc import Sequence
+from typing import Any, Final, NamedTuple
 
 import numpy as np
 import pyarrow as pa
 
 from bowstring.columnar.layout import Layout
 from bowstring.errors import InvalidBody, LimitExceeded, Unsupported
-from bowstring.ipc.flatbuf.message import CODECS, MetadataVersion
+from bowstring.ipc.flatbuf.message import CODECS, Message, MetadataVersion, RecordBatchHeader
 from bowstring.ipc.flatbuf.template import Template
 from bowstring.ipc.framing import frame
 from bowstring.kernels.threads import in_threads, thread_count
 
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from bowstring.ipc.flatbuf.message import Message, RecordBatchHeader
-
-PREFIX_BYTES = 8
-"""Of the length before each buffer."""
-STORED = -1
-"""The length that says that a buffer is not compressed."""
+PREFIX_BYTES = 8  # of the length before each buffer
+STORED = -1  # the length that says that a buffer is not compressed
 
 _OLDER_KEY = b"ARROW:experimental_compression"
 _NATURAL = 8
@@ -66,8 +60,7 @@ class DecompressOptions(NamedTuple):
         return self if pays else self._replace(use_threads=False)
 
 
-DEFAULT_DECOMPRESSION: Final = DecompressOptions()
-"""pyarrow's threads and its default pool."""
+DEFAULT_DECOMPRESSION: Final = DecompressOptions()  # pyarrow's threads and its default pool
 
 
 class _Pieces:

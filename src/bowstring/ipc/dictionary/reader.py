@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import enum
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -15,18 +16,12 @@ from bowstring.columnar.nodes import Kind
 from bowstring.columnar.parts import Dictionary, batch_parts, derived, make_batch
 from bowstring.columnar.spans import buffer_of
 from bowstring.errors import InvalidBody, InvalidMetadata, Unsupported
+from bowstring.memory import Buffer, Device
 
 if TYPE_CHECKING:
-    import numpy as np
-    import numpy.typing as npt
-
     from bowstring.columnar.layout import Layout
 
     Nodes = npt.NDArray[np.int64]
-    from collections.abc import Mapping
-
-    from bowstring.columnar.parts import Dictionary
-    from bowstring.memory import Buffer, Device
 
 _FIRST_CAPACITY = 1024
 _GROW_IN_PLACE = (
@@ -81,7 +76,6 @@ class DictionaryMemo:
         return len(self._values)
 
     def layout_of(self, id_: int) -> Layout:
-        """Return the layout of a dictionary's values."""
         layouts = {} if self.layout is None else self.layout.dictionaries
         if id_ not in layouts:
             raise InvalidMetadata("no field has a dictionary of this id", expected=list(layouts), found=id_)
@@ -129,7 +123,6 @@ class DictionaryMemo:
         return {id_: self._dictionary(id_, values, by_layout) for id_, values in layout.dictionaries.items()}
 
     def _dictionary(self, id_: int, layout: Layout, known: dict[Layout, Dictionary]) -> Dictionary:
-        """Return a dictionary as it is now."""
         if layout in known:
             return known[layout]
         growing = self._values.get(id_)
@@ -148,7 +141,7 @@ class DictionaryMemo:
 class GrowingValues:
     """The values of one dictionary, and those that deltas append to them, on one device.
 
-    Numbers, times, text and bytes grow in place. pyarrow joins other types once for all deltas between two
+    Numbers, times, text and bytes without nulls grow in place. pyarrow joins others once for all deltas between two
     batches, and again when a dictionary that the values use changes.
     """
 
@@ -161,14 +154,12 @@ class GrowingValues:
 
     @property
     def nodes(self) -> npt.NDArray[np.int64]:
-        """Length and null count of each node, in all parts together."""
         total: npt.NDArray[np.int64] = sum(
             (batch_parts(delta).nodes for delta in self._deltas), batch_parts(self._first).nodes
         )
         return total
 
     def append(self, delta: Batch) -> None:
-        """Append the values of a delta; they are joined by :meth:`batch`."""
         # One message may have been decompressed by a device, and the next have come to the host as it is.
         self._deltas.append(delta.to_device(self._first.device))
 
@@ -194,7 +185,8 @@ class GrowingValues:
 
     def _joined(self) -> Batch:
         nodes = self._first.layout.nodes
-        if len(nodes) > 1 or nodes[0].buffer_kinds not in _GROW_IN_PLACE:
+        if len(nodes) > 1 or nodes[0].buffer_kinds not in _GROW_IN_PLACE or self.nodes[0, 1]:
+            self._flat = None
             return _join([self._first, *self._deltas])
         if self._flat is None:
             self._flat = _FlatColumn(self._first)
@@ -220,29 +212,28 @@ def _join(parts: list[Batch]) -> Batch:
 
 
 class _GrowingBuffer:
-    """Bytes that are appended to; what was written once never changes, but for bits beyond the last."""
+    """Bytes that are appended to; what was written once never changes."""
 
     def __init__(self, device: Device) -> None:
         self._device = device
-        self.bytes = device.xp.empty(_FIRST_CAPACITY, np.uint8)
+        self._bytes = device.xp.empty(_FIRST_CAPACITY, np.uint8)
         self._used = 0
 
     def put(self, data: Any, at: int) -> None:
-        """Write bytes behind all others, or over the last one."""
         end = at + len(data)
-        if end > len(self.bytes):
-            larger = self._device.xp.empty(max(end, 2 * len(self.bytes)), np.uint8)
-            larger[: self._used] = self.bytes[: self._used]
-            self.bytes = larger
-        self.bytes[at:end] = data
+        if end > len(self._bytes):
+            larger = self._device.xp.empty(max(end, 2 * len(self._bytes)), np.uint8)
+            larger[: self._used] = self._bytes[: self._used]
+            self._bytes = larger
+        self._bytes[at:end] = data
         self._used = end
 
     def buffer(self, nbytes: int) -> Buffer | None:
-        return buffer_of(self.bytes[:nbytes], self._device) if nbytes else None
+        return buffer_of(self._bytes[:nbytes], self._device) if nbytes else None
 
 
 class _FlatColumn:
-    """A column without children whose buffers are bytes, or offsets and bytes."""
+    """A column without children and nulls whose buffers are bytes, or offsets and bytes."""
 
     def __init__(self, first: Batch) -> None:
         # Not the batch: its memory may be another process's, which waits for its release.
@@ -252,58 +243,36 @@ class _FlatColumn:
         self._offset_type = np.dtype("<i4" if node.buffer_kinds[1] is Kind.OFFSETS32 else "<i8")
         self._width = self._offset_type.itemsize if self._is_text else node.bits >> 3
         with self._device.use():
-            self._buffers = [_GrowingBuffer(self._device) for _ in node.buffer_kinds]
-        self._length = self._nulls = self._text = 0
+            self._buffers = [_GrowingBuffer(self._device) for _ in node.buffer_kinds[1:]]
+        self._length = self._text = 0
         self.append(first)
 
     def append(self, part: Batch) -> None:
         rows = part.num_rows
         if not rows:
             return
+        spans, dtype = batch_parts(part).spans, self._offset_type
         with self._device.use():
-            self._append_validity(part, rows)
+            data = spans.array(1)[: rows * self._width]
             if self._is_text:
-                self._append_text(part, rows)
-            else:
-                self._buffers[1].put(
-                    batch_parts(part).spans.array(1)[: rows * self._width], self._length * self._width
-                )
+                offsets = spans.array(1, dtype)[: rows + 1]
+                first, last = self._device.to_host(offsets[::rows]).tolist()
+                if self._text + last - first > np.iinfo(dtype).max:
+                    raise InvalidBody(
+                        "a dictionary and its deltas are too many bytes for their offsets",
+                        expected=f"at most {np.iinfo(dtype).max}",
+                        found=self._text + last - first,
+                    )
+                # Those in between may be anything: they wrap as they like, and full validation looks at them.
+                data = (offsets + np.array(self._text - first, np.int64).astype(dtype)).view(np.uint8)
+                self._buffers[1].put(spans.array(2)[first:last], self._text)
+                self._text += last - first
+            self._buffers[0].put(data, self._length * self._width)
         self._length += rows
 
     def batch(self) -> Batch:
-        sizes = [(self._length + 7) >> 3 if self._nulls else 0, self._length * self._width]
-        if self._is_text:
-            sizes = [sizes[0], sizes[1] + self._width if self._length else 0, self._text]
-        buffers = [each.buffer(nbytes) for each, nbytes in zip(self._buffers, sizes, strict=True)]
-        nodes = np.array([[self._length, self._nulls]], np.int64)
-        return make_batch(Batch, self._layout, self._length, nodes, buffers, device=self._device)
-
-    def _append_validity(self, part: Batch, rows: int) -> None:
-        parts = batch_parts(part)
-        xp, bitmap = self._device.xp, parts.spans.array(0)
-        has_nulls = len(bitmap) and parts.nodes[0, 1]
-        bits = xp.unpackbits(bitmap, bitorder="little")[:rows] if has_nulls else xp.ones(rows, np.uint8)
-        if has_nulls:
-            self._nulls += rows - int(self._device.to_host(bits.sum(keepdims=True))[0])
-        start, odd = divmod(self._length, 8)
-        if odd:
-            last = xp.unpackbits(self._buffers[0].bytes[start : start + 1], bitorder="little")[:odd]
-            bits = xp.concatenate((last, bits))
-        self._buffers[0].put(xp.packbits(bits, bitorder="little"), start)
-
-    def _append_text(self, part: Batch, rows: int) -> None:
-        parts = batch_parts(part)
-        dtype = self._offset_type
-        offsets = parts.spans.array(1, dtype)[: rows + 1]
-        first, last = self._device.to_host(offsets[::rows]).tolist()
-        if self._text + last - first > np.iinfo(dtype).max:
-            raise InvalidBody(
-                "a dictionary and its deltas are too many bytes for their offsets",
-                expected=f"at most {np.iinfo(dtype).max}",
-                found=self._text + last - first,
-            )
-        # Those in between may be anything: they wrap as they like, and full validation looks at them.
-        moved = offsets + np.array(self._text - first, np.int64).astype(dtype)
-        self._buffers[1].put(moved.view(np.uint8), self._length * dtype.itemsize)
-        self._buffers[2].put(parts.spans.array(2)[first:last], self._text)
-        self._text += last - first
+        count = self._length + (self._is_text and self._length > 0)  # offsets are one more
+        sizes = (count * self._width, self._text)
+        buffers = [each.buffer(nbytes) for each, nbytes in zip(self._buffers, sizes, strict=False)]
+        nodes = np.array([[self._length, 0]], np.int64)
+        return make_batch(Batch, self._layout, self._length, nodes, [None, *buffers], device=self._device)

@@ -1,63 +1,17 @@
-"""The dictionaries of a stream or a file on the writing side: what must be written before a batch."""
+"""Whether dictionaries changed between two batches: only what did must be written."""
 
 from __future__ import annotations
 
 import itertools
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 import numpy as np
 import pyarrow as pa
 
 from bowstring.columnar.parts import batch_parts, dictionaries_of
-from bowstring.ipc.dictionary.reader import Arrival
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
     from bowstring.columnar.batch import Batch
-    from bowstring.columnar.layout import Layout
-
-
-class Change(NamedTuple):
-    """A dictionary that must be written."""
-
-    id: int
-    values: Batch
-    arrival: Arrival
-
-
-class WrittenDictionaries:
-    """Remembers what was written of each dictionary.
-
-    With `deltas`, only the new values of a dictionary that grew are written.
-    """
-
-    def __init__(self, layout: Layout, *, deltas: bool) -> None:
-        self._layout = layout
-        self._deltas = deltas
-        self._written: dict[int, Batch] = {}
-
-    def changes(self, batch: Batch) -> Iterator[Change]:
-        """Yield what must be written before a batch, inner dictionaries before those that use them.
-
-        Each counts as written when the next one is asked for.
-        """
-        names = dict(zip(self._layout.dictionary_ids, batch.layout.dictionary_ids, strict=True))
-        replaced: set[int] = set()
-        for id_, layout in self._layout.dictionaries.items():
-            values = batch.dictionaries[names[id_]].values
-            known = self._written.get(id_)
-            if known is None:
-                yield Change(id_, values, Arrival.NEW)
-            # Positions in an inner dictionary mean something else once that is replaced.
-            elif replaced.isdisjoint(layout.dictionaries) and same_values(known, values):
-                continue
-            elif self._deltas and has_grown(known, values):
-                yield Change(id_, values.slice(known.num_rows), Arrival.DELTA)
-            else:
-                yield Change(id_, values, Arrival.REPLACEMENT)
-                replaced.add(id_)
-            self._written[id_] = values
 
 
 def has_grown(before: Batch, after: Batch) -> bool:
@@ -106,7 +60,6 @@ def _is_valid(values: pa.RecordBatch) -> bool:
 
 
 def _places(batch: Batch) -> list[object]:
-    """Return where a batch and all dictionaries that it reaches lie."""
     return [
         None if buffer is None else (buffer.address, buffer.nbytes)
         for each in (batch, *(dictionary.values for _, dictionary in dictionaries_of(batch)))

@@ -8,12 +8,10 @@ laid out by size, the last declared first, and tables of one shape share a vtabl
 from __future__ import annotations
 
 import struct
-from typing import TYPE_CHECKING, Any, NamedTuple
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, NamedTuple
 
 from bowstring.ipc.flatbuf.reader import KeyValueMetadata
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
 
 _REFERENCE_BYTES = 4
 _UINT32 = struct.Struct("<I")
@@ -22,14 +20,12 @@ _UINT32 = struct.Struct("<I")
 class Scalar(NamedTuple):
     """A number in a table, left out where it equals its default."""
 
-    code: str
-    """As in :mod:`struct`."""
+    code: str  # as in :mod:`struct`
     value: int
     default: int = 0
 
     @property
     def rank(self) -> int:
-        """Fields are laid out by this."""
         return struct.calcsize(self.code)
 
 
@@ -42,8 +38,7 @@ class Reference(NamedTuple):
 class Struct(NamedTuple):
     """A struct of numbers that lies in the table itself."""
 
-    layout: str
-    """As in :mod:`struct`, padding spelled out."""
+    layout: str  # as in :mod:`struct`, padding spelled out
     values: tuple[int, ...]
     alignment: int = 8
 
@@ -63,18 +58,15 @@ class Builder:
         self._vtables: dict[bytes, int] = {}
 
     def string(self, text: str | bytes) -> int:
-        """Write a string; return its position."""
         data = text.encode() if isinstance(text, str) else text
         self._pad(len(data) + 1, 4)
         self._push(_UINT32.pack(len(data)) + data + b"\0")
         return len(self._backwards)
 
     def vector(self, code: str, values: Sequence[int]) -> int:
-        """Write a vector of numbers of one ``struct`` code; return its position."""
         return self.structs(code, [(value,) for value in values], struct.calcsize(code))
 
     def structs(self, layout: str, rows: Sequence[tuple[int, ...]], alignment: int = 8) -> int:
-        """Write a vector of structs; return its position."""
         codec = struct.Struct(f"<{layout}")
         return self.elements(b"".join(codec.pack(*row) for row in rows), codec.size, alignment)
 

@@ -9,6 +9,7 @@ relative distances. So a footer is made by putting its own tables in front of a 
 from __future__ import annotations
 
 import struct
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
@@ -17,18 +18,15 @@ import numpy.typing as npt
 from bowstring.errors import InvalidMetadata, LimitExceeded, Truncated, Unsupported
 from bowstring.ipc.flatbuf.builder import Builder, Reference, Scalar
 from bowstring.ipc.flatbuf.message import MetadataVersion, decode_message
-from bowstring.ipc.flatbuf.reader import KeyValueMetadata, Tables, follow
+from bowstring.ipc.flatbuf.reader import KeyValueMetadata, Tables
 from bowstring.ipc.flatbuf.schema import DecodedSchema, decode_schema_at
+from bowstring.limits import Limits
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
-
     from bowstring.ipc.source import Source
-    from bowstring.limits import Limits
 
 FILE_MAGIC = b"ARROW1"
-FILE_START = FILE_MAGIC + b"\0\0"
-"""What a file begins with; the first message follows."""
+FILE_START = FILE_MAGIC + b"\0\0"  # what a file begins with; the first message follows
 
 _LENGTH = struct.Struct("<i")
 _BLOCK = np.dtype(
@@ -93,7 +91,7 @@ def read_footer(source: Source, end: int, limits: Limits) -> Footer:
     if len(data) < length:
         raise Truncated("the file ends within its footer", where=f"byte {start}")
     tables = Tables(data)
-    root = follow(data, len(data), 0, "Footer")
+    root = tables.follow(0, "Footer")
     version, schema, dictionaries, batches, metadata, *_ = tables.slots(root, "Footer")
     number = tables.scalar(root, version, "h", 0, "Footer.version")
     # Some writers leave it out, which means V1: what counts is the version of each message.

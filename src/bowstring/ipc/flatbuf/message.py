@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import enum
 import struct
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
@@ -17,12 +18,10 @@ import pyarrow as pa
 
 from bowstring.columnar.nodes import Kind
 from bowstring.errors import InvalidMetadata, LimitExceeded, Unsupported
-from bowstring.ipc.flatbuf.reader import KeyValueMetadata, Tables, follow, number, slots_of, vector
+from bowstring.ipc.flatbuf.reader import KeyValueMetadata, Tables
 from bowstring.limits import DEFAULT_LIMITS, Limits
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
     from _typeshed import ReadableBuffer
 
     from bowstring.columnar.layout import Layout
@@ -81,16 +80,10 @@ class DictionaryHeader(NamedTuple):
 
 _KINDS = {int(kind): kind for kind in MessageKind}
 _VERSIONS = {int(version): version for version in (MetadataVersion.V4, MetadataVersion.V5)}
-CODECS = {0: "lz4", 1: "zstd"}
-"""The members of the enumeration ``CompressionType``."""
-_INT64 = struct.Struct("<q")
-_UINT8 = struct.Struct("<B")
-_INT16 = struct.Struct("<h")
+CODECS = {0: "lz4", 1: "zstd"}  # the members of the enumeration ``CompressionType``
 _SMALLEST = 8
 _PAIR_BYTES = 16
 _LITTLE_INT64 = np.dtype("<i8")
-_NONE = np.empty((0, 2), dtype=np.int64)
-_NONE.flags.writeable = False
 
 
 def decode_message(data: ReadableBuffer, limits: Limits = DEFAULT_LIMITS) -> Message:
@@ -103,16 +96,17 @@ def decode_message(data: ReadableBuffer, limits: Limits = DEFAULT_LIMITS) -> Mes
     bound_metadata(size, limits)
     if size < _SMALLEST:
         raise InvalidMetadata("too short for a message", expected="8 bytes or more", found=f"{size} bytes")
-    table = follow(data, size, 0, "Message")
-    version, kind, header, body, custom, *_ = slots_of(data, size, table, "Message")
-    id_ = number(data, size, table + version, _INT16, "Message.version") if version else 0
+    tables = Tables(data)
+    table = tables.follow(0, "Message")
+    version, kind, header, body, custom, *_ = tables.slots(table, "Message")
+    id_ = tables.scalar(table, version, "h", 0, "Message.version")
     known = _VERSIONS.get(id_)
     if known is None and id_ < 0:
         raise InvalidMetadata("no such metadata version", expected="V4 or V5", found=id_)
     if known is None:
         older = ", from before Arrow 0.8" if id_ < MetadataVersion.V4 else ""
         raise Unsupported(f"metadata version V{id_ + 1}{older}", expected="V4 or V5")
-    id_ = number(data, size, table + kind, _UINT8, "Message.header_type") if kind else 0
+    id_ = tables.scalar(table, kind, "B", 0, "Message.header_type")
     member = _KINDS.get(id_)
     if member is None and id_:
         kinds = ", ".join(kind.name for kind in MessageKind)
@@ -121,7 +115,7 @@ def decode_message(data: ReadableBuffer, limits: Limits = DEFAULT_LIMITS) -> Mes
         raise InvalidMetadata("the message says of no kind that it is", where="Message.header_type")
     if not header:
         raise InvalidMetadata("the message has no header", where="Message.header")
-    body_length = number(data, size, table + body, _INT64, "Message.bodyLength") if body else 0
+    body_length = tables.scalar(table, body, "q", 0, "Message.bodyLength")
     if body_length < 0:
         what = "the length of the body is negative"
         raise InvalidMetadata(what, found=body_length, where="Message.bodyLength")
@@ -132,10 +126,8 @@ def decode_message(data: ReadableBuffer, limits: Limits = DEFAULT_LIMITS) -> Mes
             found=f"{body_length} bytes",
             hint="Limits.message_bytes sets the bound.",
         )
-    pairs = Tables(data).key_values(table, custom, "Message.custom_metadata") if custom else None
-    return Message(
-        member, known, body_length, pairs, data, follow(data, size, table + header, "Message.header")
-    )
+    pairs = tables.key_values(table, custom, "Message.custom_metadata") if custom else None
+    return Message(member, known, body_length, pairs, data, tables.follow(table + header, "Message.header"))
 
 
 def expect_kind(message: Message, kind: MessageKind) -> None:
@@ -152,55 +144,45 @@ def decode_record_batch(message: Message) -> RecordBatchHeader:
     The tables are read-only views of the message's bytes. An absent vector is empty.
     """
     expect_kind(message, MessageKind.RECORD_BATCH)
-    return _record_batch(message.data, message.header)
+    return _record_batch(Tables(message.data), message.header)
 
 
 def decode_dictionary(message: Message) -> DictionaryHeader:
     """Decode the header of a dictionary message."""
     expect_kind(message, MessageKind.DICTIONARY_BATCH)
-    data, size, table = message.data, len(message.data), message.header
-    id_, batch, delta, *_ = slots_of(data, size, table, "DictionaryBatch")
+    tables, table = Tables(message.data), message.header
+    id_, batch, delta, *_ = tables.slots(table, "DictionaryBatch")
     if not batch:
         raise InvalidMetadata("the dictionary has no values", where="DictionaryBatch.data")
     return DictionaryHeader(
-        number(data, size, table + id_, _INT64, "DictionaryBatch.id") if id_ else 0,
-        bool(number(data, size, table + delta, _UINT8, "DictionaryBatch.isDelta")) if delta else False,
-        _record_batch(data, follow(data, size, table + batch, "DictionaryBatch.data")),
+        tables.scalar(table, id_, "q", 0, "DictionaryBatch.id"),
+        bool(tables.scalar(table, delta, "B", 0, "DictionaryBatch.isDelta")),
+        _record_batch(tables, tables.follow(table + batch, "DictionaryBatch.data")),
     )
 
 
-def _record_batch(data: bytes, table: int) -> RecordBatchHeader:
-    size = len(data)
-    length, nodes, buffers, compression, variadic, *_ = slots_of(data, size, table, "RecordBatch")
-    counts: tuple[int, ...] = ()
-    if variadic:
-        where = "RecordBatch.variadicBufferCounts"
-        start, count = vector(data, size, table + variadic, _INT64.size, where)
-        counts = struct.unpack_from(f"<{count}q", data, start)
+def _record_batch(tables: Tables, table: int) -> RecordBatchHeader:
+    length, nodes, buffers, compression, variadic, *_ = tables.slots(table, "RecordBatch")
+    pairs: list[Table64] = []
+    for slot, where in ((nodes, "RecordBatch.nodes"), (buffers, "RecordBatch.buffers")):
+        start, count = tables.vector(table, slot, _PAIR_BYTES, where)
+        pairs.append(np.ndarray((count, 2), _LITTLE_INT64, tables.data, start))
+    start, count = tables.vector(table, variadic, 8, "RecordBatch.variadicBufferCounts")
     codec = None
     if compression:
-        at = follow(data, size, table + compression, "RecordBatch.compression")
-        number_slot, method, *_ = slots_of(data, size, at, "BodyCompression")
-        if method and number(data, size, at + method, _UINT8, "BodyCompression.method"):
+        at = tables.follow(table + compression, "RecordBatch.compression")
+        number, method, *_ = tables.slots(at, "BodyCompression")
+        if tables.scalar(at, method, "B", 0, "BodyCompression.method"):
             raise Unsupported(
                 "a body compressed in another way than buffer by buffer", where="BodyCompression.method"
             )
-        id_ = number(data, size, at + number_slot, _UINT8, "BodyCompression.codec") if number_slot else 0
+        id_ = tables.scalar(at, number, "B", 0, "BodyCompression.codec")
         codec = CODECS.get(id_)
         if codec is None:
             raise Unsupported(f"compression codec {id_}", expected="0 (LZ4 frame) or 1 (ZSTD)")
-    return RecordBatchHeader(
-        number(data, size, table + length, _INT64, "RecordBatch.length") if length else 0,
-        _pairs(data, size, table + nodes, "RecordBatch.nodes") if nodes else _NONE,
-        _pairs(data, size, table + buffers, "RecordBatch.buffers") if buffers else _NONE,
-        counts,
-        codec,
-    )
-
-
-def _pairs(data: bytes, size: int, position: int, where: str) -> Table64:
-    start, count = vector(data, size, position, _PAIR_BYTES, where)
-    return np.ndarray((count, 2), _LITTLE_INT64, data, start)
+    rows = tables.scalar(table, length, "q", 0, "RecordBatch.length")
+    counts = struct.unpack_from(f"<{count}q", tables.data, start)
+    return RecordBatchHeader(rows, pairs[0], pairs[1], counts, codec)
 
 
 def bound_metadata(nbytes: int, limits: Limits, where: str | None = None) -> None:

@@ -52,68 +52,8 @@ _UINT32 = struct.Struct("<I")
 _SCALARS = {code: struct.Struct(f"<{code}") for code in "bBHhiIqQ"}
 
 
-def slots_of(data: bytes, size: int, table: int, where: str) -> Slots:
-    """Return the field offsets of the table at ``table``, relative to it, 0 where a field is absent.
-
-    At least and at most the first ``MAX_SLOTS``; the offsets themselves are not checked yet.
-    """
-    if table & 3 or table < 0 or table + 4 > size:
-        raise InvalidMetadata("a table is out of bounds or misaligned", found=f"offset {table}", where=where)
-    vtable = table - _INT32.unpack_from(data, table)[0]
-    if vtable & 1 or vtable < 0 or vtable + 4 > size:
-        raise InvalidMetadata(
-            "a vtable is out of bounds or misaligned", found=f"offset {vtable}", where=where
-        )
-    length, _ = _HEADER.unpack_from(data, vtable)
-    if length & 1 or length < 4 or vtable + length > size:
-        raise InvalidMetadata("a vtable has an impossible size", found=f"{length} bytes", where=where)
-    count = (length - 4) >> 1
-    count = min(count, MAX_SLOTS)
-    slots: Slots = _VTABLES[count].unpack_from(data, vtable + 4)
-    return slots + _PADDING
-
-
-def follow(data: bytes, size: int, position: int, where: str) -> int:
-    """Return the target of the unsigned offset at ``position``; it lies behind it and inside the flatbuffer."""
-    if position & 3 or position + 4 > size:
-        raise InvalidMetadata(
-            "a reference is out of bounds or misaligned", found=f"offset {position}", where=where
-        )
-    distance: int = _UINT32.unpack_from(data, position)[0]
-    if not 4 <= distance < size - position:
-        raise InvalidMetadata(
-            "a reference points outside the metadata", found=f"distance {distance}", where=where
-        )
-    return position + distance
-
-
-def number(data: bytes, size: int, position: int, codec: struct.Struct, where: str) -> int:
-    """Return the number stored at ``position``, a multiple of its size."""
-    width = codec.size
-    if position + width > size or position & (width - 1):
-        raise InvalidMetadata(
-            "a field is out of bounds or misaligned", found=f"offset {position}", where=where
-        )
-    value: int = codec.unpack_from(data, position)[0]
-    return value
-
-
-def vector(data: bytes, size: int, position: int, width: int, where: str) -> tuple[int, int]:
-    """Return where the first element is of the vector that the offset at ``position`` names, and its length."""
-    start = follow(data, size, position, where)
-    if start & 3 or start + 4 > size:
-        raise InvalidMetadata("a vector is out of bounds or misaligned", found=f"offset {start}", where=where)
-    count: int = _UINT32.unpack_from(data, start)[0]
-    start += 4
-    if start + count * width > size or (width >= 8 and start & 7 and count):
-        raise InvalidMetadata(
-            "a vector is out of bounds or misaligned", found=f"{count} elements at {start}", where=where
-        )
-    return start, count
-
-
 class Tables:
-    """Walks the tables of one flatbuffer, for metadata that is read once per stream.
+    """Walks the tables of one flatbuffer.
 
     Strings and vectors are bounded together: shared references could unfold a small flatbuffer to any size.
     """
@@ -125,26 +65,60 @@ class Tables:
         self.nbytes = 0  # of the strings and vectors that were read
 
     def slots(self, table: int, where: str) -> Slots:
-        """Return the field offsets of a table; see :func:`slots_of`."""
-        return slots_of(self.data, self.size, table, where)
+        """Return the field offsets of the table at ``table``, relative to it, 0 where a field is absent.
+
+        At least and at most the first ``MAX_SLOTS``; the offsets themselves are not checked yet.
+        """
+        if table & 3 or table < 0 or table + 4 > self.size:
+            what = "a table is out of bounds or misaligned"
+            raise InvalidMetadata(what, found=f"offset {table}", where=where)
+        vtable = table - _INT32.unpack_from(self.data, table)[0]
+        if vtable & 1 or vtable < 0 or vtable + 4 > self.size:
+            what = "a vtable is out of bounds or misaligned"
+            raise InvalidMetadata(what, found=f"offset {vtable}", where=where)
+        length, _ = _HEADER.unpack_from(self.data, vtable)
+        if length & 1 or length < 4 or vtable + length > self.size:
+            raise InvalidMetadata("a vtable has an impossible size", found=f"{length} bytes", where=where)
+        slots: Slots = _VTABLES[min((length - 4) >> 1, MAX_SLOTS)].unpack_from(self.data, vtable + 4)
+        return slots + _PADDING
 
     def scalar(self, table: int, slot: int, code: str, default: int, where: str) -> int:
         """Return a number (``struct`` code ``code``), or its default where the field is absent."""
         if not slot:
             return default
-        return number(self.data, self.size, table + slot, _SCALARS[code], where)
+        position, codec = table + slot, _SCALARS[code]
+        if position + codec.size > self.size or position & (codec.size - 1):
+            what = "a field is out of bounds or misaligned"
+            raise InvalidMetadata(what, found=f"offset {position}", where=where)
+        value: int = codec.unpack_from(self.data, position)[0]
+        return value
+
+    def follow(self, position: int, where: str) -> int:
+        """Return the target of the unsigned offset at ``position``; it lies behind it and inside the flatbuffer."""
+        if position & 3 or position + 4 > self.size:
+            what = "a reference is out of bounds or misaligned"
+            raise InvalidMetadata(what, found=f"offset {position}", where=where)
+        distance: int = _UINT32.unpack_from(self.data, position)[0]
+        if not 4 <= distance < self.size - position:
+            what = "a reference points outside the metadata"
+            raise InvalidMetadata(what, found=f"distance {distance}", where=where)
+        return position + distance
 
     def reference(self, table: int, slot: int, where: str) -> int:
         """Return the position that a reference field points at, or -1 where the field is absent."""
-        if not slot:
-            return -1
-        return follow(self.data, self.size, table + slot, where)
+        return self.follow(table + slot, where) if slot else -1
 
     def vector(self, table: int, slot: int, width: int, where: str) -> tuple[int, int]:
         """Return the position of the first element and the number of elements; (0, 0) where absent."""
         if not slot:
             return 0, 0
-        start, count = vector(self.data, self.size, table + slot, width, where)
+        start, what = self.follow(table + slot, where), "a vector is out of bounds or misaligned"
+        if start & 3 or start + 4 > self.size:
+            raise InvalidMetadata(what, found=f"offset {start}", where=where)
+        count: int = _UINT32.unpack_from(self.data, start)[0]
+        start += 4
+        if start + count * width > self.size or (width >= 8 and start & 7 and count):
+            raise InvalidMetadata(what, found=f"{count} elements at {start}", where=where)
         self.nbytes += count * width
         if self.nbytes > self._budget:
             raise InvalidMetadata(
@@ -157,7 +131,7 @@ class Tables:
     def tables(self, table: int, slot: int, where: str) -> list[int]:
         """Return the positions of a vector of tables; empty where absent."""
         start, count = self.vector(table, slot, 4, where)
-        return [follow(self.data, self.size, start + 4 * index, where) for index in range(count)]
+        return [self.follow(start + 4 * index, where) for index in range(count)]
 
     def string(self, table: int, slot: int, where: str) -> bytes | None:
         """Return the bytes of a string without its final zero, or None where absent."""

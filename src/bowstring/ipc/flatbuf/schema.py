@@ -8,7 +8,8 @@ flatbuffer may share what they point at, so a few kilobytes could otherwise unfo
 from __future__ import annotations
 
 import struct
-from typing import TYPE_CHECKING, Final, Literal, NamedTuple
+from collections.abc import Sequence
+from typing import Final, Literal, NamedTuple
 
 import numpy as np
 import pyarrow as pa
@@ -17,14 +18,11 @@ from bowstring.columnar.layout import TOO_HEAVY, Layout, Recent
 from bowstring.errors import BowstringError, InvalidMetadata, LimitExceeded, Unsupported, UsageError
 from bowstring.ipc.flatbuf.builder import Builder, Reference, Scalar
 from bowstring.ipc.flatbuf.message import Message, MessageKind, MetadataVersion, decode_message, expect_kind
-from bowstring.ipc.flatbuf.reader import Tables, follow
+from bowstring.ipc.flatbuf.reader import Tables
 from bowstring.kernels.host import bound
 from bowstring.kernels.ipc import schema as kernel
 from bowstring.kernels.library import address_of
 from bowstring.limits import DEFAULT_LIMITS, Limits
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
 
 _MOST_KEPT: Final = 1 << 18  # bytes of a message that is kept
 _MOST_LEVELS: Final = 64
@@ -107,7 +105,7 @@ def decode_schema_at(
         raise InvalidMetadata(f"not a valid schema: {error}") from error
     native = in_native_order(schema) if walked.order else schema
     if walked.is_plain and walked.num_fields and _EXTENSION not in data:
-        layout = Layout.of_plain(native, weight)
+        layout = Layout.of(native, (), weight=weight, is_plain=True)
     else:
         try:
             layout = Layout.of(native, walked.ids, limits=limits, weight=weight)
@@ -168,7 +166,8 @@ def encode_schema(
     except (pa.ArrowNotImplementedError, pa.ArrowInvalid, pa.ArrowTypeError) as error:
         raise Unsupported(f"writing this schema: {error}") from error
     if version is not MetadataVersion.V5:
-        tables, message = Tables(data), follow(data, len(data), 0, "Message")
+        tables = Tables(data)
+        message = tables.follow(0, "Message")
         changed = bytearray(data)
         struct.pack_into("<h", changed, message + tables.slots(message, "Message")[0], version)
         data = bytes(changed)
@@ -262,7 +261,6 @@ class _Walk:
 
 
 def _renumber(data: bytes, ids: Sequence[int]) -> bytes:
-    """Put other dictionary ids into a schema that we wrote ourselves."""
     dictionaries = _Walk(data, decode_message(data).header, DEFAULT_LIMITS).dictionaries
     if len(ids) != len(dictionaries):
         raise UsageError("wrong number of dictionary ids", expected=len(dictionaries), found=len(ids))

@@ -7,19 +7,17 @@ at the end: so what changes between the batches of a schema has the same place i
 from __future__ import annotations
 
 import struct
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Final
 
 import numpy as np
+import numpy.typing as npt
 
 from bowstring.errors import UsageError
 from bowstring.ipc.flatbuf.builder import Builder, Reference, Scalar
 from bowstring.ipc.flatbuf.message import CODECS, MessageKind, MetadataVersion, bitmaps_of_4
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
-
-    import numpy.typing as npt
-
     from bowstring.columnar.layout import Layout
 
     Pairs = Mapping[bytes | str, bytes | str] | Mapping[bytes, bytes] | Mapping[str, str]
@@ -27,8 +25,7 @@ if TYPE_CHECKING:
 _INT64: Final = struct.Struct("<q")
 _PAIR_BYTES: Final = 16
 _CODEC_NUMBERS: Final = {name: number for number, name in CODECS.items()}
-_MARKS: Final = tuple(range(0x5A5A5A5A5A5A5A5A, 0x5A5A5A5A5A5A5A5E))
-"""Found nowhere else in a message."""
+_MARKS: Final = tuple(range(0x5A5A5A5A5A5A5A5A, 0x5A5A5A5A5A5A5A5E))  # found nowhere else in a message
 _NO_DEFAULT: Final = 1 << 64
 
 

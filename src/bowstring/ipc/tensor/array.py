@@ -2,18 +2,15 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 
 from bowstring.errors import MissingDependency, NotOnDevice
 from bowstring.memory import Device, cpu
 from bowstring.memory.arrays import device_array
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    import numpy.typing as npt
 
 _ALIGNMENT = 8
 

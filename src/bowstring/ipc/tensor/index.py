@@ -6,18 +6,15 @@ The checks run where the arrays are. Those of the structure cost nothing; the fu
 from __future__ import annotations
 
 import dataclasses
-from typing import TYPE_CHECKING, Any
+from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 
 from bowstring.errors import InvalidBody, UsageError
 from bowstring.ipc.tensor.array import any_is_true, as_array, as_type, device_of, host_array, on_host
 from bowstring.ipc.tensor.metadata import element_type, little_endian
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from bowstring.memory import Device
+from bowstring.memory import Device
 
 Array = Any
 HostArray = np.ndarray[Any, Any]
@@ -75,7 +72,6 @@ class SparseIndex:
 
     @classmethod
     def of_coordinates(cls, coords: tuple[Array, ...], is_canonical: bool) -> SparseIndex:
-        """Return the index of positions, one array per dimension."""
         return cls("coo", (), coords, tuple(range(len(coords))), is_canonical)
 
     @classmethod
@@ -100,7 +96,6 @@ class SparseIndex:
             return [device.xp.stack(self.indices, axis=1)]
 
     def on(self, device: Device) -> SparseIndex:
-        """Return a copy of the index on a device."""
         indptr, indices = (
             tuple(device.from_host(on_host(array)) for array in arrays)
             for arrays in (self.indptr, self.indices)
@@ -137,7 +132,6 @@ class SparseIndex:
             raise InvalidBody("coordinates that claim to be sorted and unique are not", where="coordinates")
 
     def coordinates(self, shape: Shape) -> tuple[HostArray, ...]:
-        """Return one array of positions per dimension, of an index that has been checked."""
         lines = len(self.axes) - len(self.indices)
         levels = [np.arange(shape[axis]) for axis in self.axes[:lines]]
         levels += map(host_array, self.indices)

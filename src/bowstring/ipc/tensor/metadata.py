@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import math
 import struct
-from typing import TYPE_CHECKING, Any
+from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -13,9 +14,6 @@ from bowstring.errors import InvalidMetadata, Unsupported, UsageError
 from bowstring.ipc.flatbuf.builder import Builder, Reference, Scalar
 from bowstring.ipc.flatbuf.message import Message, MessageKind, MetadataVersion
 from bowstring.ipc.flatbuf.reader import Tables
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
 
 _INT = 2
 _FLOATING_POINT = 3
@@ -139,7 +137,6 @@ class TensorTables(Tables):
         return dtype, tuple(shape), tuple(names) if any(names) else ()
 
     def integer(self, table: int, slot: int, where: str) -> DType:
-        """Read the integer type that a field refers to."""
         at = self.reference(table, slot, where)
         if at < 0:
             raise InvalidMetadata("indices have no type", where=where)
@@ -151,7 +148,6 @@ class TensorTables(Tables):
         return np.dtype(f"<{'i' if signed else 'u'}{width // 8}")
 
     def buffer(self, table: int, slot: int, where: str) -> tuple[int, int]:
-        """Read a ``Buffer`` in a table: its offset in the body, a multiple of 8, and its length in bytes."""
         if not slot:
             raise InvalidMetadata("a buffer is missing", where=where)
         offset = self.scalar(table, slot, "q", 0, where)
@@ -160,7 +156,6 @@ class TensorTables(Tables):
         return offset, nbytes
 
     def within(self, offset: int, nbytes: int, where: str) -> None:
-        """Raise InvalidMetadata where a buffer is not within the body, or not at a multiple of 8."""
         if offset < 0 or nbytes < 0 or offset > self._body - nbytes or offset % 8:
             raise InvalidMetadata(
                 "a buffer lies outside the body or is misaligned",
@@ -170,7 +165,6 @@ class TensorTables(Tables):
             )
 
     def strides(self, table: int, slot: int, shape: Sequence[int], width: int) -> tuple[int, ...]:
-        """Read the strides of a tensor of this shape; row-major where they are absent."""
         start, count = self.vector(table, slot, 8, "strides")
         if not count:
             return row_major(shape, width)

@@ -7,7 +7,8 @@ from __future__ import annotations
 
 import dataclasses
 import itertools
-from typing import TYPE_CHECKING, Any, Final
+from collections.abc import Sequence
+from typing import Any, Final
 
 import numpy as np
 import pyarrow as pa
@@ -18,11 +19,7 @@ from bowstring.errors import InvalidBody, LimitExceeded, NotOnDevice, Unsupporte
 from bowstring.ipc.tensor.array import device_of, host_array, on_host
 from bowstring.ipc.tensor.index import SparseIndex, index_array, index_arrays, is_in_order, value_array
 from bowstring.ipc.tensor.tensor import Tensor
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from bowstring.memory import Device
+from bowstring.memory import Device
 
 _MATRIX: Final = 2
 _BY_LINES: Final = ("csr", "csc")

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import struct
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 
@@ -17,11 +18,7 @@ from bowstring.ipc.tensor.metadata import DType, TensorTables, row_major
 from bowstring.ipc.tensor.sparse import SparseTensor
 from bowstring.ipc.tensor.tensor import read_message, write_message
 from bowstring.limits import Limits, limits_or_default
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from bowstring.memory import Device
+from bowstring.memory import Device
 
 _COO, _CSX, _CSF = 1, 2, 3
 _WHERE = "SparseTensor"
@@ -55,7 +52,6 @@ class _Reader:
         self.index = kinds[kind](at)
 
     def _buffer(self, table: int, slot: int, dtype: DType, count: int, where: str) -> Any:
-        """Return an array of `count` elements, whose buffer may be longer."""
         offset, nbytes = self._tables.buffer(table, slot, where)
         if nbytes < count * dtype.itemsize:
             raise InvalidMetadata(
@@ -137,9 +133,9 @@ class _Reader:
         lengths = [length for _, length in places]
         in_bytes = [length // each.itemsize for length, each in zip(lengths, types, strict=True)]
         for counts in (lengths, in_bytes):
-            levels = counts[depth - 1 :]  # of positions; ranges come before them
-            fits = counts[: depth - 1] == [nodes + 1 for nodes in levels[:-1]] and levels[-1] == self._count
-            if fits and depth >= _LEAST_LEVELS and min(levels) >= 0:
+            nodes = counts[depth - 1 :]  # of each level; ranges come before them
+            fits = counts[: depth - 1] == [size + 1 for size in nodes[:-1]] and nodes[-1] == self._count
+            if fits and depth >= _LEAST_LEVELS and min(nodes) >= 0:
                 break
         else:
             raise InvalidMetadata("the levels of the tree do not fit each other or the tensor", where=where)
@@ -152,7 +148,6 @@ class _Reader:
 
 
 def _encode_index(builder: Builder, index: SparseIndex, parts: list[Any], places: list[_Place]) -> _Place:
-    """Write an index whose parts lie at these places; return its number in the union, and its position."""
     # Arrow C++ counts the padding in.
     buffers = [
         Struct("qq", (offset, -(-part.nbytes // 8) * 8))

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import contextlib
 import math
-from typing import TYPE_CHECKING, Any, Literal
+from collections.abc import Iterable, Sequence
+from typing import Any, Literal
 
 import numpy as np
 import pyarrow as pa
@@ -19,11 +20,7 @@ from bowstring.ipc.tensor import metadata as wire
 from bowstring.ipc.tensor.array import any_is_true, as_array, device_of, host_array, on_host, readable
 from bowstring.ipc.tensor.metadata import DType, TensorTables, element_type, row_major
 from bowstring.limits import Limits, limits_or_default
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
-
-    from bowstring.memory import Buffer, Device
+from bowstring.memory import Buffer, Device
 
 _MOST_BYTES = 2**63 - 1
 _READERS = {MessageKind.TENSOR: "read_tensor", MessageKind.SPARSE_TENSOR: "read_sparse_tensor"}

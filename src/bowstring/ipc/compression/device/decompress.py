@@ -9,7 +9,8 @@ the device could not decompress: its error names what is wrong with it.
 from __future__ import annotations
 
 import dataclasses
-from typing import TYPE_CHECKING, Final, NamedTuple
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Final
 
 import numpy as np
 import numpy.typing as npt
@@ -19,14 +20,11 @@ from bowstring.errors import DeviceError
 from bowstring.ipc.compression.codec import PREFIX_BYTES, Claims
 from bowstring.ipc.compression.device.frames import Chunk, chunks_of
 from bowstring.ipc.compression.device.nvcomp import CAREFUL, NvComp, Work, decompressor_of
-from bowstring.memory import Pool
+from bowstring.memory import Allocator, Device, Pool, Region
 from bowstring.memory.arrays import distinct
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     from bowstring.ipc.flatbuf.message import RecordBatchHeader
-    from bowstring.memory import Allocator, Device, Region
 
 _PLACE: Final = 8
 _UNTRUSTED: Final = "it does not find out every damaged frame, and what is read is not trusted"
@@ -51,16 +49,6 @@ class DecompressCounts:
         return ", ".join(said)
 
 
-class Frames(NamedTuple):
-    """A compressed body on the host whose claims were checked."""
-
-    header: RecordBatchHeader
-    claims: Claims
-    body: Bytes  # all of it
-    # decompresses some of its frames on the host, and checks them
-    on_host: Callable[[list[int]], list[pa.Buffer]]
-
-
 class DeviceBodies:
     """Decompresses the bodies of one stream or file for a device, by default into a pool of its own.
 
@@ -73,10 +61,18 @@ class DeviceBodies:
         self.counts = DecompressCounts()
         self._trusted = trusted
 
-    def decompressed(self, frames: Frames) -> tuple[Table, list[Region]]:
-        """Decompress a body; return what :func:`bowstring.ipc.compression.body.decompressed_body` does."""
-        claims = frames.claims
-        codec = frames.header.compression or ""
+    def decompressed(
+        self,
+        header: RecordBatchHeader,
+        claims: Claims,
+        body: Bytes,
+        on_host: Callable[[list[int]], list[pa.Buffer]],
+    ) -> tuple[Table, list[Region]]:
+        """Decompress a body on the host whose claims were checked; return its spans and regions.
+
+        `on_host` decompresses some of its frames on the host, and checks them.
+        """
+        codec = header.compression or ""
         decompressor = decompressor_of(self.device)
         if not isinstance(decompressor, str) and not self._trusted and codec not in CAREFUL:
             decompressor = f"{decompressor.name} could, but {_UNTRUSTED}"
@@ -84,12 +80,12 @@ class DeviceBodies:
         if isinstance(decompressor, str):
             self.counts.why = decompressor
         else:
-            plans = self._plans(frames, codec, decompressor)
+            plans = self._plans(header, claims, body, codec, decompressor)
         rows = [row for row in claims.framed if row not in plans]
-        pieces = dict(zip(rows, self._from_host(frames, rows), strict=True))
+        pieces = dict(zip(rows, self._from_host(on_host, rows), strict=True))
         for row in claims.stored:
-            start = int(frames.header.buffers[row, 0]) + PREFIX_BYTES
-            pieces[row] = frames.body[start : start + claims.lengths[row]]
+            start = int(header.buffers[row, 0]) + PREFIX_BYTES
+            pieces[row] = body[start : start + claims.lengths[row]]
         spans = np.zeros((len(claims.lengths), 3), np.int64)
         spans[:, 2] = claims.lengths
         places, alignment = [0], self.device.alignment
@@ -100,7 +96,7 @@ class DeviceBodies:
         if not end:
             return spans, []
         target = self.allocator.allocate(end)
-        bytes_, work, raw = _staged(middle, pieces, plans, spans, frames.body)
+        bytes_, work, raw = _staged(middle, pieces, plans, spans, body)
         # What is read here is ready: it must not wait for what the user has queued.
         with self.device.use(), self.device.aside(), target.writable() as array:
             uploaded = self.device.from_host(bytes_)
@@ -114,7 +110,7 @@ class DeviceBodies:
                 table = np.array(work, np.int64).reshape(-1, 4)
                 todo = Work(codec, uploaded.data.ptr, array.data.ptr, table)
                 failed = self._run(decompressor, todo, plans, spans)
-            for row, data in zip(failed, self._from_host(frames, failed), strict=True):
+            for row, data in zip(failed, self._from_host(on_host, failed), strict=True):
                 place = int(spans[row, 1])
                 array[place : place + len(data)] = self.device.from_host(data)
             if failed or not work:  # every byte is written, whatever stream looks at it next
@@ -124,13 +120,15 @@ class DeviceBodies:
         spans[:, 1] += target.offset
         return spans, [target.region]
 
-    def _plans(self, frames: Frames, codec: str, decompressor: NvComp) -> dict[int, list[Chunk]]:
+    def _plans(
+        self, header: RecordBatchHeader, claims: Claims, body: Bytes, codec: str, decompressor: NvComp
+    ) -> dict[int, list[Chunk]]:
         """Take apart the frames that the device shall decompress."""
-        view, plans = frames.body.data, {}
-        for row in frames.claims.framed:
-            start, nbytes = frames.header.buffers[row].tolist()
+        view, plans = body.data, {}
+        for row in claims.framed:
+            start, nbytes = header.buffers[row].tolist()
             first = start + PREFIX_BYTES
-            chunks = chunks_of(view[first : start + nbytes], frames.claims.lengths[row], codec)
+            chunks = chunks_of(view[first : start + nbytes], claims.lengths[row], codec)
             if isinstance(chunks, str):
                 self.counts.why = chunks
             elif chunks and decompressor.takes(codec, max(chunk.size for chunk in chunks), _PLACE):
@@ -139,9 +137,9 @@ class DeviceBodies:
                 self.counts.why = f"nothing for {decompressor.name}"
         return plans
 
-    def _from_host(self, frames: Frames, rows: list[int]) -> list[Bytes]:
+    def _from_host(self, on_host: Callable[[list[int]], list[pa.Buffer]], rows: list[int]) -> list[Bytes]:
         self.counts.on_host += len(rows)
-        return [np.frombuffer(each, np.uint8) for each in frames.on_host(rows)]
+        return [np.frombuffer(buffer, np.uint8) for buffer in on_host(rows)]
 
     def _run(
         self, decompressor: NvComp, work: Work, plans: dict[int, list[Chunk]], spans: Table

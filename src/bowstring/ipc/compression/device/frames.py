@@ -8,10 +8,8 @@ formats are those of ``lz4_Frame_format.md`` and of RFC 8878.
 from __future__ import annotations
 
 import struct
-from typing import TYPE_CHECKING, Final, NamedTuple
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
+from collections.abc import Callable
+from typing import Final, NamedTuple
 
 _UINT32: Final = struct.Struct("<I")
 _UINT64: Final = struct.Struct("<Q")

@@ -11,23 +11,19 @@ from __future__ import annotations
 import ctypes
 import functools
 import importlib
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from collections.abc import Callable
+from typing import Any, Final, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
 from bowstring.errors import DeviceError
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from bowstring.memory import Device
+from bowstring.memory import Device
 
 _NAMES: Final = {"lz4": "LZ4", "zstd": "Zstd"}
 # Of one chunk, in and out.
 _LARGEST: Final = {"lz4": (1 << 32) - 1, "zstd": (1 << 31) - 1}
-CAREFUL: Final = ("lz4",)
-"""Damaged and hostile chunks of these are found out, whatever they hold."""
+CAREFUL: Final = ("lz4",)  # damaged and hostile chunks of these are found out, whatever they hold
 _ON_CUDA_CORES: Final = 2
 _SUCCESS: Final = 0
 _LIBRARIES: Final = ("libnvcomp.so.6", "libnvcomp.so.5")
@@ -95,20 +91,9 @@ class NvComp:
         numbers[2] = work.places[:, 3]
         numbers[3] = work.places[:, 2] + work.target
         tables = device.from_host(numbers)
-        # Said to have failed until they are said to have not.
+        # A chunk counts as failed until the library reports that it is right.
         results = xp.full(2 * count, -1, xp.int64)
-        sizes, nbytes = work.places[:, 3], ctypes.c_size_t()
-        name = f"nvcompBatched{_NAMES[work.codec]}DecompressGetTempSize" + "Async" * self._is_5
-        status = getattr(self._library, name)(
-            ctypes.c_size_t(count),
-            ctypes.c_size_t(int(sizes.max())),
-            self._options,
-            ctypes.byref(nbytes),
-            ctypes.c_size_t(int(sizes.sum())),
-            *(() if self._is_5 else (ctypes.c_void_p(stream),)),
-        )
-        _check(name, status)
-        temp_bytes = nbytes.value
+        temp_bytes = self._temp_bytes(work, stream)
         temp = xp.empty(max(temp_bytes, 1), xp.uint8)
         start, each = tables.data.ptr, 8 * count
         name = f"nvcompBatched{_NAMES[work.codec]}DecompressAsync"
@@ -130,6 +115,20 @@ class NvComp:
         sizes, statuses = on_host[:count], on_host[count:].view(np.int32)[:count]
         fine: npt.NDArray[np.bool_] = (statuses == _SUCCESS) & (sizes == work.places[:, 3])
         return fine
+
+    def _temp_bytes(self, work: Work, stream: int) -> int:
+        sizes, nbytes = work.places[:, 3], ctypes.c_size_t()
+        name = f"nvcompBatched{_NAMES[work.codec]}DecompressGetTempSize" + "Async" * self._is_5
+        status = getattr(self._library, name)(
+            ctypes.c_size_t(len(sizes)),
+            ctypes.c_size_t(int(sizes.max())),
+            self._options,
+            ctypes.byref(nbytes),
+            ctypes.c_size_t(int(sizes.sum())),
+            *(() if self._is_5 else (ctypes.c_void_p(stream),)),
+        )
+        _check(name, status)
+        return nbytes.value
 
 
 def _check(name: str, status: int) -> None:
