@@ -15,16 +15,11 @@ from bowstring.dissociated.listing import list_of
 from bowstring.dissociated.opening import Ask
 from bowstring.dissociated.partitions import MOST_BYTES, STRANGERS_BYTES, PartitionMark
 from bowstring.dissociated.producer import (
-    Answered,
-    Done,
-    Freed,
-    ListWanted,
+    Heard,
     Outcome,
-    Pinged,
     ProducerProtocol,
     ReaderEvent,
     Role,
-    Stopped,
     Taken,
     Wanted,
     outcome_of,
@@ -353,21 +348,21 @@ class Session:
             case Wanted(ticket=ticket):
                 self._begin(ticket)
                 self._channel.restriction = None
-            case ListWanted():
+            case Heard.LIST:
                 self._say(list_of(self._catalogue.infos(authenticated=self._is_known)))
                 self._over = True  # once that was sent
-            case Pinged():
+            case Heard.PING:
                 self._pay_pongs()
-            case Answered():
+            case Heard.ANSWERED:
                 self._start_sending()
             case Taken(partitions=numbers):
                 self._let_go(lambda each: each.taken(numbers, self._protocol.ledger.holds))
-            case Freed() if isinstance(self._source, Followed):
+            case Heard.FREED if isinstance(self._source, Followed):
                 if self._source.blocked and self._sender is not None:
                     self._sender.ring()
-            case Freed():
+            case Heard.FREED:
                 self._let_go(lambda each: each.emptied(self._protocol.ledger.take_emptied()))
-            case Stopped() | Done():
+            case Heard.STOPPED | Heard.DONE:
                 with self._changed:
                     self._stopped = True
                     self._changed.notify_all()
