@@ -17,7 +17,6 @@ import pytest
 import bowstring as bow
 from bowstring.benchmarks.processes.child import Child
 from bowstring.client.connection import assembler
-from bowstring.client.connection.device import DeviceHandshake, announce
 from bowstring.dissociated.reader import ReaderProtocol
 from bowstring.dissociated.tags import Control, Want
 from bowstring.dissociated.wire import DeviceId, Hello, pack_devices
@@ -521,36 +520,22 @@ def test_who_says_what_is_told_what(
     device.driver.end_work()
 
 
-class Refusing:
-    """As much of an assembler as its regions need, none of which can be mapped."""
-
-    awaited = None
-
-    def announce(self, _: object) -> bool:
-        """Refuse a region."""
-        raise InvalidRegion("a region cannot be mapped")
-
-    def forget_regions(self) -> None:
-        """Let go of nothing."""
-
-
 def test_servers_that_tell_what_nobody_asked_for() -> None:
     """An event for a reader that takes none is an error; so is a region that fails, where nobody asks, or later."""
-    announced: Any = object()
-    refusing: Any = Refusing()
+    refused = InvalidRegion("a region cannot be mapped")
     event = EventHandle(12, bytes(16), bytes(64), this_process()).pack()
     with pytest.raises(bow.ProtocolError, match="takes none"):
         ReaderProtocol(bow.DEFAULT_LIMITS, events=False).receive(Control.EVENT, event)
     protocol = ReaderProtocol(bow.DEFAULT_LIMITS)
-    assert not announce(refusing, protocol, announced)
+    protocol.could_not_map(refused)
     with pytest.raises(InvalidRegion):
         protocol.begin()
     protocol = ReaderProtocol(bow.DEFAULT_LIMITS)
-    asked = DeviceHandshake(refusing, protocol, (), 1.0)
-    assert not announce(refusing, protocol, announced)
+    protocol.could_not_map(refused)
     protocol.receive(Control.DEVICES, pack_devices([DeviceId(1, bytes(16))]))
-    [answer] = asked.answer([])
+    maps, [answer] = protocol.answer()
+    assert not maps
     assert (answer.tag, answer.pieces) == (Control.ANSWER, [b"a region cannot be mapped"])
     protocol.begin()
     with pytest.raises(InvalidRegion):
-        announce(refusing, protocol, announced)
+        protocol.could_not_map(refused)

@@ -15,8 +15,7 @@ from hypothesis import strategies as st
 
 import bowstring as bow
 from bowstring.client.connection import Connection, connection
-from bowstring.client.connection.runs import Run, Runs
-from bowstring.client.connection.wire import Wire
+from bowstring.client.connection.wire import Run, Wire
 from bowstring.columnar.batch import Batch
 from bowstring.dissociated.producer import ProducerProtocol
 from bowstring.dissociated.tags import Control, Want
@@ -24,7 +23,7 @@ from bowstring.limits import DEFAULT_LIMITS
 from bowstring.memory import Pool, default_pool
 from bowstring.server.materialized import MaterializedSource
 from bowstring.server.session import Session
-from bowstring.transport import dial, sockets
+from bowstring.transport import Message, dial, sockets
 from bowstring.transport.framing import gathered
 from bowstring.transport.tcp import TcpChannel
 from tests.client_server.conftest import PATIENCE, come_home
@@ -156,15 +155,15 @@ def outcome(uri: str) -> tuple[list[Any], str]:
 def runs(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     """Return a list of how many batches each run had."""
     found: list[int] = []
-    receive = Runs.receive
+    receive = Wire.receive_run
 
-    def counted(self: Runs, idle: float) -> Run | None:
+    def counted(self: Wire, idle: float) -> Run | None:
         run = receive(self, idle)
         if run is not None:
             found.append(len(run.tags))
         return run
 
-    monkeypatch.setattr(Runs, "receive", counted)
+    monkeypatch.setattr(Wire, "receive_run", counted)
     return found
 
 
@@ -407,16 +406,16 @@ def test_closed_in_the_middle(says: Says, monkeypatch: pytest.MonkeyPatch) -> No
     """A run that comes when the stream was closed keeps no memory, though somebody still has the stream."""
     says.bytes = b"".join(frames(pa.Table.from_batches([numbers(1000, seed) for seed in range(40)])))
     closed, late = threading.Event(), threading.Event()
-    receive = Runs.receive
+    receive = Wire.receive_run
 
-    def delayed(self: Runs, idle: float) -> Run | None:
+    def delayed(self: Wire, idle: float) -> Run | None:
         run = receive(self, idle)
         if run is not None and len(run.tags) > 2:
             late.set()
             closed.wait(WAIT)
         return run
 
-    monkeypatch.setattr(Runs, "receive", delayed)
+    monkeypatch.setattr(Wire, "receive_run", delayed)
     pool = Pool(budget=16 << 20)
     stream = bow.connect(says.uri, options=bow.ConnectOptions(pool=pool), limits=PATIENCE)
     assert late.wait(WAIT)
@@ -427,17 +426,22 @@ def test_closed_in_the_middle(says: Says, monkeypatch: pytest.MonkeyPatch) -> No
         next(stream)
 
 
-def test_a_run_is_heard(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_run_is_heard(says: Says) -> None:
     """A peer of whom many messages come at once has not gone silent."""
-    with bow.Server("tcp://127.0.0.1:0", limits=PATIENCE) as other:
-        endpoint = other.publish("t", pa.table({"a": [1]}))
-        with dial(str(endpoint.uri).partition("?")[0], PATIENCE, WAIT) as channel:
-            wire = Wire(channel, Pool(budget=1 << 20))
-            for run in (None, object()):
-                wire.heard = 0.0
-                monkeypatch.setattr(Runs, "receive", lambda _, __, run=run: run)
-                assert wire.receive_run(0.0) is run
-                assert (wire.heard > 0.0) is (run is not None)
+    said = frames(pa.Table.from_batches([numbers(1000, seed) for seed in range(40)]))
+    says.bytes = b"".join(said)
+    with dial(says.uri.partition("?")[0], PATIENCE, WAIT) as channel:
+        channel.send([Message(int(Want.DATA), [b"t"])], WAIT)
+        wire = Wire(channel, Pool(budget=16 << 20))
+        came = runs = 0
+        while came < len(said):
+            wire.heard = 0.0
+            run = wire.receive_run(WAIT)
+            came += 2 * len(run.tags) if run is not None else wire.receive(WAIT) is not None
+            runs += run is not None
+            assert wire.heard > 0.0
+        assert runs
+        wire.end()
 
 
 def test_what_is_counted(server: bow.Server) -> None:

@@ -11,7 +11,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from bowstring.dissociated.events import End, Event, Packed, Part, Pointers
+from bowstring.dissociated.events import Event, Packed, Part, Pointers, Signal
 from bowstring.dissociated.items import IpcMessage
 from bowstring.dissociated.producer import ProducerProtocol
 from bowstring.dissociated.reader import ReaderProtocol
@@ -149,7 +149,7 @@ class Listener:
     @property
     def ends(self) -> int:
         """How many ends came out so far."""
-        return sum(isinstance(event, End) for event in self.events)
+        return sum(event is Signal.END for event in self.events)
 
     def bodies(self) -> list[Any]:
         """Return the bodies of the parts, comparable."""

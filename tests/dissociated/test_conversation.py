@@ -11,15 +11,14 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from bowstring.dissociated.events import Asked, Packed, Part, PartitionBegun, Pointers, Welcomed
+from bowstring.dissociated.events import Asked, Packed, Part, Pointers, Signal
 from bowstring.dissociated.location import Location
 from bowstring.dissociated.partitions import PartitionTicket
 from bowstring.dissociated.producer import (
-    Answered,
+    Heard,
     Outcome,
     ProducerProtocol,
     Role,
-    Stopped,
     Taken,
     Wanted,
     outcome_of,
@@ -129,7 +128,7 @@ class Conversation:
                     line.say(line.producer.ask([GPU]))
                 else:
                     self.begin(line)
-            case Answered() | Stopped():  # which need not know the answer
+            case Heard.ANSWERED | Heard.STOPPED:  # which need not know the answer
                 if not line.begun:
                     self.begin(line)
             case Taken(partitions=numbers):
@@ -230,9 +229,9 @@ class Conversation:
                 case Asked():
                     why_not = self.random.choice(["", "no GPU here"])
                     self.bodies.to_producer += map(Said.of, reader.answer(why_not)[1])
-                case Welcomed():
+                case Welcome():
                     reader.begin()
-                case PartitionBegun():
+                case Signal.PARTITION:
                     self.heard_partitions += 1
 
     def assemble(self, part: Part) -> None:
@@ -258,10 +257,11 @@ class Conversation:
             self.kept += [] if lent is None else [lent]
         elif reader.phase is Phase.COMPLETE:
             reader.read_to_end()
-        elif reader.starves:
+        else:
+            before = reader.account.size
             try:
                 reader.relieve("batch")
-                self.grown = True
+                self.grown |= reader.account.size != before
             except Starved:
                 self.starved = True
 

@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bowstring.dissociated.events import Asked, Awaited
-from bowstring.dissociated.producer import Answered, Done, Heard, ProducerProtocol, Role, Stopped
+from bowstring.dissociated.events import Asked
+from bowstring.dissociated.producer import Heard, ProducerProtocol, Role
 from bowstring.dissociated.tags import Control, Want
 from bowstring.dissociated.wire import (
     DeviceId,
@@ -35,7 +35,7 @@ DEVICES = st.lists(
     min_size=1,
     max_size=256,
 )
-ENDINGS = {Control.STOP: Stopped, Control.UNUSED: Stopped, Control.DONE: Done}
+ENDINGS = {Control.STOP: Heard.STOPPED, Control.UNUSED: Heard.STOPPED, Control.DONE: Heard.DONE}
 
 
 def asked(role: Role = Role.BOTH) -> ProducerProtocol:
@@ -84,7 +84,7 @@ def test_the_answer_decides(why: str) -> None:
     """Bodies go by pointers if the reader can map them, and packed if not; before the answer nothing is decided."""
     producer = asked()
     assert not producer.pointers
-    assert isinstance(producer.receive(Control.ANSWER, pack_answer(why)), Answered)
+    assert producer.receive(Control.ANSWER, pack_answer(why)) is Heard.ANSWERED
     assert (producer.pointers, producer.why_not, producer.asked) == (not why, why, False)
 
 
@@ -111,8 +111,8 @@ def test_an_answer_comes_once_and_when_asked(why: str) -> None:
 def test_an_answer_behind_the_end_changes_nothing(ending: Control, why: str) -> None:
     """A reader may stop before it answers: what it says then neither breaks nor begins anything."""
     producer = asked(Role.BODIES)
-    assert isinstance(producer.receive(ending, b""), ENDINGS[ending])
-    assert isinstance(producer.receive(Control.ANSWER, pack_answer(why)), Heard)
+    assert producer.receive(ending, b"") is ENDINGS[ending]
+    assert producer.receive(Control.ANSWER, pack_answer(why)) is Heard.ALIVE
     assert not producer.pointers
     with pytest.raises(ProtocolError):
         producer.receive(Control.ANSWER, pack_answer(why))
@@ -137,9 +137,9 @@ def test_every_order_of_what_a_reader_says(first: Control) -> None:
         answered = ended = False
         for tag in (first, *rest):
             event = producer.receive(tag, SAYINGS[tag])
-            ended |= isinstance(event, Stopped)
+            ended |= event is Heard.STOPPED
             if tag is Control.ANSWER:
-                assert isinstance(event, Heard if ended else Answered)
+                assert event is (Heard.ALIVE if ended else Heard.ANSWERED)
                 answered = not ended
             assert producer.pointers == answered
             assert producer.asked == (Control.ANSWER not in (first, *rest)[: (first, *rest).index(tag) + 1])
@@ -237,7 +237,7 @@ def test_a_reader_has_us_wait() -> None:
     """A reader that cannot open the event says so once, before its answer; bodies go by pointers all the same."""
     producer = greeted(events=True, tries=True)
     producer.ask([GPU], (), EVENT)
-    assert isinstance(producer.receive(Control.WAIT, pack_answer("no such event")), Heard)
+    assert producer.receive(Control.WAIT, pack_answer("no such event")) is Heard.ALIVE
     assert (producer.told_event, producer.why_wait, producer.asked) == (False, "no such event", True)
     with pytest.raises(ProtocolError):
         producer.receive(Control.WAIT, b"")
@@ -266,7 +266,7 @@ def test_an_event_is_named_once_and_first(material: Material) -> None:
     """A reader hears of one event, before the question; a second, a late and a broken one break the protocol."""
     listener = material.listener(welcome=False)
     listener.hear(material.say(Control.EVENT, EVENT.pack()))
-    assert listener.events == [Awaited(EVENT)]
+    assert listener.events == [EVENT]
     with pytest.raises(ProtocolError, match="one event"):
         listener.hear(material.say(Control.EVENT, EVENT.pack()))
     listener = material.listener(welcome=False)

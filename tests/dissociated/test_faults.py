@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bowstring.dissociated.events import End
+from bowstring.dissociated.events import Signal
 from bowstring.dissociated.reader import ReaderProtocol
 from bowstring.dissociated.tags import PACKED, POINTERS, Control, Want, body_tag
 from bowstring.dissociated.wire import pack_prefix
@@ -337,7 +337,7 @@ def test_any_garbage_at_all(messages: list[tuple[int | None, bytes]], *, ordered
             events += protocol.receive(tag, body)
         except BowstringError:
             continue
-    assert not any(isinstance(event, End) for event in events)
+    assert not any(event is Signal.END for event in events)
 
 
 @given(data=st.data(), count=st.integers(1, 3))

@@ -13,7 +13,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from bowstring.dissociated.events import Announced, End, Event, Part, Pointers, Welcomed
+from bowstring.dissociated.events import Announced, Event, Part, Pointers, Signal
 from bowstring.dissociated.items import IpcMessage, regions_of
 from bowstring.dissociated.location import Location
 from bowstring.dissociated.opening import MOST_BYTES, MOST_REGIONS, Answer, Ask, Beginning, Framed
@@ -269,7 +269,7 @@ def state_of(half: ReaderProtocol) -> dict[str, Any]:
     names = ("handshake", "phase", "use", "charged", "error", "behind_end", "quiet", "over", "missing")
     sequence = half.sequence
     return {name: getattr(half, name) for name in names} | {
-        "next": (sequence.next, sequence.ended, sequence.end_came, sequence.missing),
+        "next": (sequence.next, sequence.ended, sequence.end, sequence.missing),
         "account": (half.account.size, half.account.outstanding, half.account.owed),
     }
 
@@ -297,7 +297,7 @@ def test_what_is_taken_at_once_is_what_the_state_machine_takes(
     expected = [comparable(event) for each in came for event in hear(machine, each)]
     schema = expected.pop()
     assert (schema[0], schema[1][-1]) == (0, begun.schema)
-    assert expected == [*begun.regions, comparable(Welcomed(begun.welcome))]
+    assert expected == [*begun.regions, comparable(begun.welcome)]
     taken.begin_answered(begun.welcome)
     together.begin_answered(begun.welcome)
     assert state_of(taken) == state_of(machine)
@@ -318,7 +318,7 @@ def test_what_is_taken_at_once_is_what_the_state_machine_takes(
         if number < len(begun.following):
             assert not each.attachments
             # Behind the end nothing is taken that was not read.
-            assert (number + 1 == len(begun.following)) or not any(isinstance(event, End) for event in events)
+            assert (number + 1 == len(begun.following)) or not any(event is Signal.END for event in events)
     assert state_of(together) == state_of(machine)
 
 
@@ -377,7 +377,7 @@ def check_welcome(text: bytes, schema: Framed) -> None:
     else:
         hear(machine, schema)
         if begun is not None:
-            assert heard == [Welcomed(begun.welcome)]
+            assert heard == [begun.welcome]
             taken.begin_answered(begun.welcome)
             assert state_of(taken) == state_of(machine)
 

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from bowstring.dissociated.addresses import LOWEST_ADDRESS
-from bowstring.dissociated.events import End, PartitionBegun, Pointers
+from bowstring.dissociated.events import Pointers, Signal
 from bowstring.dissociated.partitions import (
     MOST_PARTITIONS,
     PartitionMark,
@@ -221,8 +221,8 @@ def test_batches_are_counted_by_partition(material: Material) -> None:
     assert (protocol.partitions.last_taken, protocol.partitions.current) == (5, 6)
     reader.hear(*map(Said.of, producer.partition(6, 0) or []), *map(Said.of, producer.end()))
     assert protocol.partitions.current is None
-    assert sum(isinstance(event, PartitionBegun) for event in reader.events) == 3
-    assert isinstance(reader.events[-1], End)
+    assert sum(event is Signal.PARTITION for event in reader.events) == 3
+    assert reader.events[-1] is Signal.END
 
 
 WRONG: dict[str, tuple[str, Callable[[Material, list[Said]], list[Said]]]] = {

@@ -15,8 +15,8 @@ import pyarrow as pa
 
 from bowstring.client.names import list_datasets
 from bowstring.client.opening import ConnectOptions, InsideOptions, connect
-from bowstring.client.stream import Readiness, Stream, StreamStatistics, copy_borrowed
-from bowstring.columnar.interchange.conversions import Converting, needed
+from bowstring.client.stream import Described, Readiness, Stream, StreamStatistics, copy_borrowed
+from bowstring.columnar.interchange.conversions import needed, polars_frame
 from bowstring.errors import ClosedError, EndOfStream, NotPicklable, Starved
 from bowstring.transport.awaiting import in_thread
 
@@ -90,7 +90,7 @@ def connect_async(*arguments: Any, **options: Any) -> AsyncOpening:
     return AsyncOpening(functools.partial(connect, *arguments, **options))
 
 
-class AsyncStream(AsyncIterator["Batch"]):
+class AsyncStream(Described, AsyncIterator["Batch"]):
     """Batches, one after the other, of a data set that :func:`bowstring.connect_async` opened.
 
     Iterate over it with ``async for``, in an ``async with`` block. What is said of `Stream` holds here, too: it is
@@ -115,7 +115,8 @@ class AsyncStream(AsyncIterator["Batch"]):
     """
 
     def __init__(self, stream: Stream) -> None:
-        self._stream = stream
+        self._stream = self._facts = stream
+        self._schema = stream.schema
         self._turn = asyncio.Lock()  # of the task that reads
         self._loop = asyncio.get_running_loop()
         self._waiter: asyncio.Future[None] | None = None
@@ -124,29 +125,9 @@ class AsyncStream(AsyncIterator["Batch"]):
         self._noted(None)
 
     @property
-    def schema(self) -> pa.Schema:
-        """The schema of the batches, which is known once the stream is open."""
-        return self._stream.schema
-
-    @property
     def stats(self) -> StreamStatistics:
         """What came so far, and how."""
         return self._stream.stats
-
-    @property
-    def num_rows(self) -> int | None:
-        """How many rows the whole stream has, where the producer knows it."""
-        return self._stream.num_rows
-
-    @property
-    def num_batches(self) -> int | None:
-        """How many batches the whole stream has, where the producer knows it."""
-        return self._stream.num_batches
-
-    @property
-    def nbytes(self) -> int | None:
-        """How many bytes all columns of the data set have, where the producer knows it."""
-        return self._stream.nbytes
 
     @property
     def endpoint(self) -> Endpoint | Dataset | None:
@@ -183,9 +164,9 @@ class AsyncStream(AsyncIterator["Batch"]):
             if self._working is None:
                 began = time.monotonic()
                 self._loop = asyncio.get_running_loop()
-                while (found := self._stream._readiness(self._wake, began)) is Readiness.NOT_YET:
+                while (ready := self._stream._readiness(self._wake, began)) is Readiness.NOT_YET:
                     await self._wait(began)
-                if found is not Readiness.SLOW:
+                if ready is not Readiness.SLOW:
                     return self._noted(self._next())
                 self._before = self._stream.position
                 self._working = in_thread(self._next)
@@ -255,7 +236,9 @@ class AsyncStream(AsyncIterator["Batch"]):
                     raise
                 continue
             if batch is None:
-                return await in_thread(functools.partial(_table, taken, self.schema))
+                return await in_thread(
+                    lambda: pa.Table.from_batches([each.to_arrow() for each in taken], schema=self.schema)
+                )
             taken.append(batch)
 
     async def to_arrow(self) -> pa.Table:
@@ -278,7 +261,7 @@ class AsyncStream(AsyncIterator["Batch"]):
             As :meth:`read_all`.
         """
         needed("pandas")
-        return await in_thread(functools.partial(_Table(await self.read_all()).to_pandas, **options))
+        return await in_thread(functools.partial((await self.read_all()).to_pandas, **options))
 
     async def to_polars(self) -> Any:
         """Return all that is left as a ``polars.DataFrame``, without a copy where polars can.
@@ -290,8 +273,8 @@ class AsyncStream(AsyncIterator["Batch"]):
         BowstringError
             As :meth:`read_all` and :meth:`bowstring.Stream.to_polars`.
         """
-        needed("polars")
-        return await in_thread(_Table(await self.read_all()).to_polars)
+        polars = needed("polars")
+        return await in_thread(functools.partial(polars_frame, await self.read_all(), polars))
 
     async def to_pylist(self) -> list[Any]:
         """Return all rows that are left as Python objects, a dict each.
@@ -301,7 +284,7 @@ class AsyncStream(AsyncIterator["Batch"]):
         BowstringError
             As :meth:`read_all`.
         """
-        return await in_thread(_Table(await self.read_all()).to_pylist)
+        return await in_thread((await self.read_all()).to_pylist)
 
     async def to_pydict(self) -> dict[str, list[Any]]:
         """Return the columns of all batches that are left as lists of Python objects, by name.
@@ -406,16 +389,6 @@ class _Beginning:
             self._channels = None
 
 
-class _Table(Converting):
-    """A table of pyarrow's, to be converted."""
-
-    def __init__(self, table: pa.Table) -> None:
-        self._table = table
-
-    def _as_pyarrow(self) -> pa.Table:
-        return self._table
-
-
 async def list_datasets_async(
     address: str,
     *,
@@ -440,7 +413,3 @@ async def list_datasets_async(
     [<DatasetInfo 'trips' 3 rows × 1 columns, 24 bytes, 0 readers>]
     """
     return await in_thread(functools.partial(list_datasets, address, token=token, tls=tls, limits=limits))
-
-
-def _table(batches: list[Batch], schema: pa.Schema) -> pa.Table:
-    return pa.Table.from_batches([batch.to_arrow() for batch in batches], schema=schema)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import collections
 import concurrent.futures
 import copy
+import dataclasses
 import os
 import threading
 from typing import TYPE_CHECKING, Any, Final, TypeVar
@@ -28,7 +29,7 @@ from bowstring.memory import settle_devices
 from bowstring.transport.threads import run_in_thread
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Sequence
+    from collections.abc import Callable, Sequence
 
     from bowstring.columnar.batch import Batch
     from bowstring.dissociated.endpoint import Dataset
@@ -304,25 +305,12 @@ class DatasetStream(Stream):
 
 
 def sum_of(parts: Sequence[StreamStatistics]) -> StreamStatistics:
-    """Return what came over several streams."""
-    return StreamStatistics(
-        sum(part.batches for part in parts),
-        sum(part.rows for part in parts),
-        sum(part.nbytes for part in parts),
-        _listed(part.path for part in parts),
-        _listed(part.why for part in parts),
-        sum(part.seconds_waited for part in parts),
-        sum(part.regions for part in parts),
-        sum(part.cached_regions for part in parts),
-        _listed(part.device for part in parts),
-        _listed(part.copied for part in parts),
-        _listed(part.copied_why for part in parts),
-        _listed(part.decompressed for part in parts),
-    )
-
-
-def _listed(texts: Iterable[str]) -> str:
-    return ", ".join(sorted(set(texts) - {""}))
+    """Return what came over several streams: numbers are added, texts listed."""
+    fields: dict[str, Any] = {}
+    for field in dataclasses.fields(StreamStatistics):
+        values = [getattr(part, field.name) for part in parts]
+        fields[field.name] = ", ".join(sorted({*values} - {""})) if field.type == "str" else sum(values)
+    return StreamStatistics(**fields)
 
 
 def _run(

@@ -33,7 +33,8 @@ class DecodedStream(Stream):
         self._whole = to_schema(self._dtype)
         self._waiting: collections.deque[EncodedBatch] = collections.deque()
         chosen = self._whole.names if columns is None else columns
-        self._schema = pa.schema([self._field(name) for name in chosen])
+        positions = [column_index(self._whole, name) for name in chosen]
+        self._schema = pa.schema([self._whole.field(position) for position in positions])
 
     @property
     def stats(self) -> StreamStatistics:
@@ -70,6 +71,3 @@ class DecodedStream(Stream):
 
     def _check_open(self) -> None:
         self._stream._check_open()
-
-    def _field(self, name: str) -> pa.Field:
-        return self._whole.field(column_index(self._whole, name))

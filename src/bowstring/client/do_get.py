@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
+from bowstring import errors
 from bowstring.client.connection import Connection
 from bowstring.client.connection.wire import first_that_opens
 from bowstring.client.flight import FlightClient
@@ -17,19 +18,6 @@ from bowstring.client.stream import Counters, Readiness
 from bowstring.columnar.batch import Batch
 from bowstring.dissociated.endpoint import of_offers
 from bowstring.dissociated.location import token_of
-from bowstring.errors import (
-    AccessDenied,
-    BowstringError,
-    BrokenError,
-    ClosedError,
-    DeadlineExceeded,
-    EndOfStream,
-    ForkedError,
-    InvalidBody,
-    Unsupported,
-    UsageError,
-    without_frames,
-)
 from bowstring.locks import Condition
 from bowstring.transport.threads import run_in_thread
 
@@ -52,14 +40,14 @@ def opened(endpoint: Endpoint, reading: Reading, partitions: Sequence[PartitionT
         rest = of_offers(endpoint.ticket, ours)
         try:
             return Connection(rest, reading, partitions)
-        except (AccessDenied, BrokenError, DeadlineExceeded, UsageError) as error:
+        except (errors.AccessDenied, errors.BrokenError, errors.DeadlineExceeded, errors.UsageError) as error:
             # It is that of the last offer, and its hint names the others.
-            passed_over.append(f"{ours[-1].address}: {without_frames(error).what}")
+            passed_over.append(f"{ours[-1].address}: {errors.without_frames(error).what}")
             passed_over += [error.hint] if error.hint else []
     if reading.hello.shard is not None:
-        raise Unsupported("Flight has no shards", hint="; ".join(passed_over))
+        raise errors.Unsupported("Flight has no shards", hint="; ".join(passed_over))
     if reading.hello.looks:
-        raise Unsupported("a Flight server may count whoever asks for rows as a reader")
+        raise errors.Unsupported("a Flight server may count whoever asks for rows as a reader")
     return first_that_opens(flights, lambda offer: DoGet(endpoint, offer, reading, passed_over), passed_over)
 
 
@@ -77,18 +65,14 @@ class DoGet:
         self.endpoint = endpoint
         self.counters = Counters()
         self.peer = offer.address
-        self.path = (
-            "flight: packed",
-            "; ".join(
-                ["Flight sends the bytes", *([f"not taken: {'; '.join(passed_over)}"] if passed_over else [])]
-            ),
-        )
+        not_taken = f"; not taken: {'; '.join(passed_over)}" if passed_over else ""
+        self.path = "flight: packed", f"Flight sends the bytes{not_taken}"
         self._limits = limits = reading.limits
         self._pid = os.getpid()
         self._changed = Condition()
         self._schema: pa.Schema | None = None
         self._ready: collections.deque[pa.RecordBatch] = collections.deque()
-        self._error: BowstringError | None = None
+        self._error: errors.BowstringError | None = None
         self._reader: Any = None
         self.over = self.closed = False
         tokens = [token_of(each.uri) for each in endpoint.offers if each.by_flight]
@@ -106,19 +90,23 @@ class DoGet:
     def _read(self, ticket: bytes) -> None:
         from pyarrow import flight
 
-        error: BowstringError | None = None
+        error: errors.BowstringError | None = None
         try:
             with self._server.asking():
                 reader = self._server.client.do_get(flight.Ticket(ticket), self._server.options(None))
                 with self._changed:
                     self._reader, self._schema = reader, reader.schema
                     self._changed.notify_all()
-                while self._wants_more():
+                while True:
+                    with self._changed:
+                        self._changed.wait_for(lambda: self.closed or len(self._ready) < _AHEAD)
+                        if self.closed:
+                            break
                     batch = reader.read_chunk().data
                     try:  # pyarrow has not looked whether the buffers fit the nodes
                         _ = batch is None or batch.validate()
                     except pa.ArrowException as wrong:
-                        raise InvalidBody(
+                        raise errors.InvalidBody(
                             "a batch of the Flight server is malformed", found=str(wrong)
                         ) from wrong
                     with self._changed:
@@ -127,27 +115,22 @@ class DoGet:
                         self._changed.notify_all()
                 reader.cancel()
         except StopIteration:
-            error = EndOfStream("there are no more batches")
-        except BowstringError as raised:
-            error = without_frames(raised)
-            if self._token_withheld and isinstance(error, AccessDenied):
-                error = AccessDenied(
+            error = errors.EndOfStream("there are no more batches")
+        except errors.BowstringError as raised:
+            error = errors.without_frames(raised)
+            if self._token_withheld and isinstance(error, errors.AccessDenied):
+                error = errors.AccessDenied(
                     "the token goes to the server that is asked, and to the hosts in token_hosts",
                     found=self.peer,
                     hint="From Python, ConnectOptions(token_hosts=[…]) lists further hosts that may have it.",
                 )
         except Exception as raised:  # noqa: BLE001  the thread that waits must learn of it
-            error = BrokenError("the Flight client failed", found=repr(raised)[:200])
+            error = errors.BrokenError("the Flight client failed", found=repr(raised)[:200])
         with self._changed:
-            self._error = error or ClosedError("the stream is closed")
+            self._error = error or errors.ClosedError("the stream is closed")
             self.over = True
             self._changed.notify_all()
         self._server.close()
-
-    def _wants_more(self) -> bool:
-        with self._changed:
-            self._changed.wait_for(lambda: self.closed or len(self._ready) < _AHEAD)
-            return not self.closed
 
     # The user.
 
@@ -182,23 +165,22 @@ class DoGet:
             is_there = self._ready or self.closed or self._error is not None
             return Readiness.READY if is_there else Readiness.SLOW
 
-    def _given_up(self, seconds: float) -> DeadlineExceeded:
-        self._cancel()
-        return DeadlineExceeded(f"the Flight server sent nothing for {seconds:g} s", where=self.peer)
-
     def _await(self, true: Callable[[], bool], seconds: float) -> None:
         with self._changed:
             if not self._changed.wait_for(lambda: self.closed or true() or self._error is not None, seconds):
-                raise self._given_up(seconds)
+                self._cancel()
+                raise errors.DeadlineExceeded(
+                    f"the Flight server sent nothing for {seconds:g} s", where=self.peer
+                )
             if self.closed:
-                raise ClosedError("the stream is closed")
+                raise errors.ClosedError("the stream is closed")
             if true() or self._error is None:
                 return
             raise self._error
 
     def check_process(self) -> None:
         if self._pid != os.getpid():
-            raise ForkedError("the stream belongs to the parent process", hint="Connect in the child.")
+            raise errors.ForkedError("the stream belongs to the parent process", hint="Connect in the child.")
 
     def close(self) -> None:
         if self._pid != os.getpid():

@@ -7,24 +7,15 @@ import copy
 import dataclasses
 import functools
 import weakref
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TYPE_CHECKING, Final, TypeAlias
 
-from bowstring.client.pinned import Pinned
+from bowstring import errors
 from bowstring.client.stream import Readiness, Stream, StreamStatistics, chosen_columns
 from bowstring.columnar.layout import Layout
 from bowstring.columnar.materialize import dictionaries_placed, placed
 from bowstring.columnar.parts import batch_parts
 from bowstring.columnar.validation import check_once
 from bowstring.dissociated.position import position_at
-from bowstring.errors import (
-    BowstringError,
-    BrokenError,
-    ClosedError,
-    EndOfStream,
-    InvalidData,
-    UsageError,
-    without_frames,
-)
 from bowstring.memory import Device, Pool, Road, default_pool
 from bowstring.memory.buffer import PrivateMemory
 
@@ -38,17 +29,21 @@ if TYPE_CHECKING:
     from bowstring.columnar.parts import Dictionary
     from bowstring.dissociated.endpoint import Endpoint
     from bowstring.dissociated.position import Position
-    from bowstring.dissociated.wire import Welcome
-    from bowstring.memory import Allocator
+    from bowstring.memory import Allocator, Lease, Region
     from bowstring.memory.buffer import PrivateMemory
 
     Incoming: TypeAlias = Connection | DoGet
 
+# So much may be held for nothing.
+_SLACK: Final = 4 << 20
+# Counting looks at every batch that is kept: it is done when so much more is held than the last time.
+_GROWTH: Final = 1.25
+# What may be held for each byte that is used.
+_MOST: Final = 2
+
 
 class EndpointStream(Stream):
     """The stream of one connection: of one endpoint, or of several of one server, one after the other."""
-
-    _facts: Welcome | None
 
     def __init__(self, connection: Incoming, reading: Reading, *, shared: bool = False) -> None:
         super().__init__()
@@ -56,7 +51,9 @@ class EndpointStream(Stream):
         self._connection = connection
         self._reading = reading
         self._checks = reading.validate == "full" or (reading.validate is None and not connection.trusted)
-        self._failure: BowstringError | None = None  # what ended the stream here: a batch was not delivered
+        self._failure: errors.BowstringError | None = (
+            None  # what ended the stream here: a batch was not delivered
+        )
         self._missed: int | None = None  # how many batches came before the first one that was not delivered
         self._shared = shared  # by several endpoints, its partitions
         self._asked: int | None = None  # the partition that the user was in when it last asked
@@ -64,6 +61,7 @@ class EndpointStream(Stream):
         self._select = None if connection.extended else columns
         self._device = device = reading.device
         self._private = reading.private
+        self._pinned: Pinned | None = None
         self._road: Road | None = None
         # A dictionary is copied once, not with each batch that uses it.
         self._copied: weakref.WeakKeyDictionary[Dictionary, Dictionary] = weakref.WeakKeyDictionary()
@@ -75,7 +73,7 @@ class EndpointStream(Stream):
 
     @property
     def endpoint(self) -> Endpoint:
-        welcome, endpoint = self._facts, self._connection.endpoint
+        welcome, endpoint = self._connection.welcome, self._connection.endpoint
         if welcome is None or welcome.ticket is None:
             return endpoint
         return dataclasses.replace(endpoint, ticket=welcome.ticket.encode())
@@ -115,12 +113,12 @@ class EndpointStream(Stream):
         try:
             batch = connection.next(partition)
             return None if batch is None else self._delivered(batch)
-        except EndOfStream:
+        except errors.EndOfStream:
             self._note_end()
             raise
         except BaseException as error:
             came, batch = batch is not None, None  # what is raised keeps this frame
-            if came or not isinstance(error, BowstringError):  # else another thread may have taken one
+            if came or not isinstance(error, errors.BowstringError):  # else another thread may have taken one
                 self._note_missed(before, error)
             raise
 
@@ -154,6 +152,8 @@ class EndpointStream(Stream):
         copies = copies or (self._private is not None and self._is_seen(batch))
         out = False  # whether a batch that came as bytes leaves the region that it landed in
         if not (copies or borrowed):
+            if self._pinned is None:
+                self._pinned = Pinned()
             self._pinned.add(batch)
             out = self._pinned.wasteful
             if out:
@@ -163,9 +163,9 @@ class EndpointStream(Stream):
         if self._checks:
             try:
                 check_once(batch)
-            except InvalidData as error:
+            except errors.InvalidData as error:
                 del batch  # which what is raised would keep
-                self._failure = without_frames(error)
+                self._failure = errors.without_frames(error)
             if self._failure is not None:
                 raise copy.copy(self._failure)
         device = self._device or batch.device
@@ -191,8 +191,8 @@ class EndpointStream(Stream):
         return batch if batch is None or self._select is None else batch.select(list(self._select))
 
     def _readiness(self, wake: Callable[[], object], began: float) -> Readiness:
-        found = self._connection.readiness(wake, began)
-        return Readiness.SLOW if self._is_slow and found is Readiness.READY else found
+        readiness = self._connection.readiness(wake, began)
+        return Readiness.SLOW if self._is_slow and readiness is Readiness.READY else readiness
 
     @property
     def _at_once(self) -> bool:
@@ -215,7 +215,7 @@ class EndpointStream(Stream):
         if self._private is None or all(region.private for region in batch_parts(batch).spans.regions):
             return False
         if self._reading.mode == "map":
-            raise UsageError(
+            raise errors.UsageError(
                 f"memory of {batch.device.name} that others see is written only in a copy",
                 found='connect(writable=True, mode="map")',
                 where=self._connection.path[0],
@@ -223,10 +223,6 @@ class EndpointStream(Stream):
             )
         self._road = Road("copy", "writable=True, and others see the memory that the batches came in")
         return batch.lease.borrowed or batch.device.is_host
-
-    @functools.cached_property
-    def _pinned(self) -> Pinned:
-        return Pinned()
 
     def _note(self, road: Road) -> None:
         if road.name != "none":
@@ -251,7 +247,7 @@ class EndpointStream(Stream):
     def _check_open(self) -> None:
         self._connection.check_process()
         if self._connection.closed:
-            raise ClosedError("the stream is closed")
+            raise errors.ClosedError("the stream is closed")
 
     def __del__(self) -> None:
         connection = getattr(self, "_connection", None)
@@ -270,10 +266,49 @@ class EndpointStream(Stream):
         return f"<Stream {self._connection.peer} {stats.path}, {stats.batches} batches so far>"
 
 
-def interrupted_in_delivery(where: str) -> BrokenError:
+def interrupted_in_delivery(where: str) -> errors.BrokenError:
     """Return the error of a stream that may have lost a batch to an interrupt."""
-    return BrokenError(
+    return errors.BrokenError(
         "the stream was interrupted while a batch was delivered",
         where=where,
         hint="Batches that are there stay true; connect() again reads the data set anew.",
     )
+
+
+class Pinned:
+    """Tells when packed bodies should be copied out of their regions: a batch that is kept holds a whole region."""
+
+    def __init__(self) -> None:
+        self.wasteful = False  # whether kept batches hold more than twice what they use, and 4 MiB
+        self._regions: list[tuple[weakref.ref[Region], list[tuple[weakref.ref[Lease], int]]]] = []
+        self._landing: weakref.ref[Region] | None = None
+        self._batches: list[tuple[weakref.ref[Lease], int]] = []
+        self._next = _SLACK
+
+    def add(self, batch: Batch) -> None:
+        """Take note of a batch, as it came."""
+        parts = batch_parts(batch)
+        if len(parts.spans.regions) != 1 or batch.lease is None:
+            return
+        region = parts.spans.regions[0]
+        if self._landing is None or self._landing() is not region:
+            self._count()
+            self._landing = weakref.ref(region)
+            self._batches = []
+            self._regions.append((self._landing, self._batches))
+        self._batches.append((weakref.ref(batch.lease), batch.nbytes))
+
+    def _count(self) -> None:
+        """Look again at what is held, but in the last region: the batch before this one may be in use yet."""
+        self._regions = [each for each in self._regions if each[0]() is not None]
+        sizes = [region.nbytes for each in self._regions[:-1] if (region := each[0]())]
+        if not self.wasteful and sum(sizes) < self._next:
+            return
+        nbytes_held = used = 0
+        for reference, batches in self._regions[:-1]:
+            kept = sum(nbytes for lease, nbytes in batches if lease() is not None)
+            region = reference()
+            if kept and region is not None:
+                nbytes_held, used = nbytes_held + region.nbytes, used + kept
+        self._next = max(_SLACK, int(nbytes_held * _GROWTH))
+        self.wasteful = nbytes_held > _SLACK + _MOST * used

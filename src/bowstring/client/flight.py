@@ -5,7 +5,6 @@ from __future__ import annotations
 import base64
 import contextlib
 import dataclasses
-import functools
 import json
 import operator
 import ssl
@@ -15,22 +14,11 @@ from typing import TYPE_CHECKING, Any, Final
 
 import pyarrow as pa
 
+from bowstring import errors
 from bowstring.closing import Closing
 from bowstring.dissociated.endpoint import Dataset, Endpoint, Offer, of_offers
 from bowstring.dissociated.listing import DatasetInfo, only_name
 from bowstring.dissociated.location import Location, token_of, with_token
-from bowstring.errors import (
-    AccessDenied,
-    BowstringError,
-    BrokenError,
-    DeadlineExceeded,
-    InvalidData,
-    MissingDependency,
-    ProducerFailed,
-    UnknownTicket,
-    Unsupported,
-    UsageError,
-)
 from bowstring.transport import encrypts, is_known, passes_memory
 from bowstring.transport import is_loopback as stays_here
 from bowstring.transport.certificates import WHOM_TO_TRUST
@@ -57,7 +45,9 @@ class FlightClient(Closing):
         try:
             from pyarrow import flight
         except ImportError as error:
-            raise MissingDependency("this pyarrow came without Arrow Flight", found=str(error)) from error
+            raise errors.MissingDependency(
+                "this pyarrow came without Arrow Flight", found=str(error)
+            ) from error
         self.address = uri.partition("?")[0]
         token = token_of(uri)
         self._headers = [] if token is None else [(b"authorization", f"Bearer {token}".encode())]
@@ -79,7 +69,7 @@ class FlightClient(Closing):
         try:
             yield
         except (pa.ArrowException, KeyError, OSError) as error:
-            if isinstance(error, BowstringError):
+            if isinstance(error, errors.BowstringError):
                 raise
             raise _failure(error, self.address) from None
 
@@ -102,25 +92,25 @@ class FlightClient(Closing):
 def _certificates(address: str, tls: TlsConfig | ssl.SSLContext | None) -> dict[str, Any]:
     """Return the TLS arguments for a client of Flight; refuse what gRPC cannot use, or `tls` without encryption."""
     if isinstance(tls, ssl.SSLContext):
-        raise UsageError("Flight does not take an ssl.SSLContext", expected="a bowstring.TlsConfig")
+        raise errors.UsageError("Flight does not take an ssl.SSLContext", expected="a bowstring.TlsConfig")
     scheme = address.partition(":")[0]
     if scheme != _ENCRYPTED:
         if tls is not None and scheme != "grpc+unix" and not is_loopback(address):
-            raise AccessDenied("the connection would not be encrypted", found=f"tls=… for {address}")
+            raise errors.AccessDenied("the connection would not be encrypted", found=f"tls=… for {address}")
         return {}
-    found: dict[str, Any] = {}
+    arguments: dict[str, Any] = {}
     if tls is not None:
         tls.for_client()  # which says what is wrong with them
     # gRPC would take authorities of its own, or none.
     ca = ssl.get_default_verify_paths().cafile if tls is None or tls.ca is None else tls.ca
     if ca is not None:
-        found["tls_root_certs"] = Path(ca).read_bytes()
+        arguments["tls_root_certs"] = Path(ca).read_bytes()
     if tls is not None and tls.cert is not None:
-        found |= {
+        arguments |= {
             "cert_chain": Path(tls.cert).read_bytes(),
             "private_key": Path(tls.key or tls.cert).read_bytes(),
         }
-    return found
+    return arguments
 
 
 def located(
@@ -133,20 +123,25 @@ def located(
 ) -> Endpoint | Dataset:
     """Return the endpoints of a data set of a Flight server, each with the places where it is, best first."""
     if isinstance(token_hosts, str) or not all(isinstance(each, str) for each in token_hosts):
-        raise UsageError(
+        raise errors.UsageError(
             "token_hosts is a list of hosts", expected='["host", "host:port"]', found=repr(token_hosts)[:80]
         )
     base, path = _split(address)
     uri = base if token is None else with_token(base, token)
     with FlightClient(uri, tls, limits) as server:
         info = _info(server, path if name is None else (name.decode(errors="replace"),))
-    endpoints = tuple(each for found in info.endpoints for each in _endpoints(found, uri, token_hosts))
-    if all(number is not None for number, _ in endpoints):  # which is the order of the data
-        endpoints = tuple(sorted(endpoints, key=lambda each: each[0] or 0))
-    if len(endpoints) == 1:
-        return endpoints[0][1]
+    numbered: list[tuple[int | None, Endpoint]] = []
+    for part in info.endpoints:  # each is one of ours, or stands for several
+        endpoint = _endpoint(part, uri, token_hosts)
+        partitions = _partitions(part)
+        numbered += [(number, dataclasses.replace(endpoint, ticket=ticket)) for number, ticket in partitions]
+        numbered += [] if partitions else [(None, endpoint)]
+    if all(number is not None for number, _ in numbered):  # which is the order of the data
+        numbered.sort(key=lambda each: each[0] or 0)
+    if len(numbered) == 1:
+        return numbered[0][1]
     return Dataset(
-        tuple(each for _, each in endpoints),
+        tuple(endpoint for _, endpoint in numbered),
         info.schema,
         _count(info.total_records),
         _count(info.total_bytes),
@@ -168,7 +163,7 @@ def _info(server: FlightClient, path: tuple[str, ...]) -> Any:
     if path:
         try:
             return server.info(path)
-        except UnknownTicket:
+        except errors.UnknownTicket:
             # Servers of others may have paths of several parts, which are listed as one name.
             parts = tuple(path[0].split("/"))
             if len(path) > 1 or len(parts) == 1:
@@ -179,17 +174,9 @@ def _info(server: FlightClient, path: tuple[str, ...]) -> Any:
     return infos[0]
 
 
-def _endpoints(found: Any, uri: str, token_hosts: Sequence[str]) -> list[tuple[int | None, Endpoint]]:
-    """Return what an endpoint of Flight stands for, one of ours or several, and their places in the data."""
-    endpoint, partitions = _endpoint(found, uri, token_hosts), _partitions(found)
-    if not partitions:
-        return [(None, endpoint)]
-    return [(number, dataclasses.replace(endpoint, ticket=ticket)) for number, ticket in partitions]
-
-
-def _partitions(found: Any) -> list[tuple[int, bytes]]:
+def _partitions(endpoint: Any) -> list[tuple[int, bytes]]:
     """Return the places and tickets of several endpoints that stand for one of Flight; empty if it has none."""
-    facts = _facts(found.app_metadata)
+    facts = _facts(endpoint.app_metadata)
     rows = facts.get("partitions") if MARK in facts else None
     try:
         return [(operator.index(number), base64.b64decode(ticket)) for number, ticket in rows or ()]
@@ -197,11 +184,11 @@ def _partitions(found: Any) -> list[tuple[int, bytes]]:
         return []
 
 
-def _endpoint(found: Any, uri: str, token_hosts: Sequence[str]) -> Endpoint:
+def _endpoint(part: Any, uri: str, token_hosts: Sequence[str]) -> Endpoint:
     """Return an endpoint of Flight as one of ours: places that hand over memory first, ``DoGet`` last."""
-    facts = _facts(found.app_metadata)
+    facts = _facts(part.app_metadata)
     hosts = facts.get("hosts") if MARK in facts else None
-    locations = [each.uri.decode(errors="replace") for each in found.locations]
+    locations = [each.uri.decode(errors="replace") for each in part.locations]
     if not isinstance(hosts, list) or len(hosts) != len(locations):
         hosts = [None] * len(locations)
     ours: list[Offer] = []
@@ -225,7 +212,7 @@ def _endpoint(found: Any, uri: str, token_hosts: Sequence[str]) -> Endpoint:
     asked = Offer(uri)
     if asked.address not in {each.address for each in flights}:  # which is reached, whatever it is called
         flights.append(asked)
-    return of_offers(found.ticket.ticket, [*ours[: _MOST_OFFERS - 1], *flights][:_MOST_OFFERS])
+    return of_offers(part.ticket.ticket, [*ours[: _MOST_OFFERS - 1], *flights][:_MOST_OFFERS])
 
 
 def _place(uri: str) -> tuple[str, str, int | None]:
@@ -242,16 +229,16 @@ def _is_ours(uri: str) -> bool:
     """Whether a location is one that a server of ours gave, and that this process can dial."""
     try:
         return is_known(uri) and Location.parse(uri).hello is not None
-    except UsageError:
+    except errors.UsageError:
         return False
 
 
 def _facts(metadata: Any) -> dict[str, Any]:
     try:
-        found = json.loads(bytes(metadata or b""))
+        facts = json.loads(bytes(metadata or b""))
     except (ValueError, RecursionError):
         return {}
-    return found if isinstance(found, dict) else {}
+    return facts if isinstance(facts, dict) else {}
 
 
 def _count(value: int) -> int | None:
@@ -290,37 +277,38 @@ def _name(info: Any) -> str:
     return "/".join(bytes(part).decode(errors="replace") for part in parts)
 
 
-def _failure(error: BaseException, where: str) -> BowstringError:
+def _failure(error: BaseException, where: str) -> errors.BowstringError:
     """Return what an error of Flight means."""
     # pyarrow sends the traceback of the server, and gRPC adds its own.
     said = str(error).partition(". Detail: ")[0].partition(". gRPC client debug context")[0].strip('"')[:500]
     if where.startswith("grpc+tls:") and "certificate" in said:  # gRPC has no error of its own for it
-        return AccessDenied(
+        return errors.AccessDenied(
             "the certificate of the Flight server is not accepted",
             found=said.rpartition("SSL routines::")[2],
             where=where,
             hint=WHOM_TO_TRUST,
         )
-    for name, what, kind in _kinds():
-        if isinstance(error, name):
-            return kind(what, found=said, where=where)
-    return BrokenError("the Flight server failed", found=said, where=where)
-
-
-@functools.cache
-def _kinds() -> tuple[tuple[type[BaseException], str, type[BowstringError]], ...]:
     from pyarrow import flight
 
-    return (
-        (flight.FlightUnauthenticatedError, "the Flight server does not let this client in", AccessDenied),
-        (flight.FlightUnauthorizedError, "the Flight server does not allow that", AccessDenied),
-        (flight.FlightTimedOutError, "the Flight server does not answer in time", DeadlineExceeded),
-        (flight.FlightUnavailableError, "the Flight server cannot be reached", BrokenError),
-        (flight.FlightCancelledError, "the call was cancelled", BrokenError),
-        (flight.FlightServerError, "the Flight server failed", ProducerFailed),
-        (flight.FlightInternalError, "the Flight server failed", BrokenError),
-        (KeyError, "the Flight server has no such data set", UnknownTicket),
-        (pa.ArrowNotImplementedError, "the Flight server does not know that", Unsupported),
-        (pa.ArrowInvalid, "the Flight server sends what it should not, or was asked so", InvalidData),
-        (OSError, "the Flight server cannot be reached", BrokenError),
+    kinds: list[tuple[type[BaseException], str, type[errors.BowstringError]]] = [
+        (
+            flight.FlightUnauthenticatedError,
+            "the Flight server does not let this client in",
+            errors.AccessDenied,
+        ),
+        (flight.FlightUnauthorizedError, "the Flight server does not allow that", errors.AccessDenied),
+        (flight.FlightTimedOutError, "the Flight server does not answer in time", errors.DeadlineExceeded),
+        (flight.FlightUnavailableError, "the Flight server cannot be reached", errors.BrokenError),
+        (flight.FlightCancelledError, "the call was cancelled", errors.BrokenError),
+        (flight.FlightServerError, "the Flight server failed", errors.ProducerFailed),
+        (flight.FlightInternalError, "the Flight server failed", errors.BrokenError),
+        (KeyError, "the Flight server has no such data set", errors.UnknownTicket),
+        (pa.ArrowNotImplementedError, "the Flight server does not know that", errors.Unsupported),
+        (pa.ArrowInvalid, "the Flight server sends what it should not, or was asked so", errors.InvalidData),
+        (OSError, "the Flight server cannot be reached", errors.BrokenError),
+    ]
+    kind, what = next(
+        ((kind, what) for raised, what, kind in kinds if isinstance(error, raised)),
+        (errors.BrokenError, "the Flight server failed"),
     )
+    return kind(what, found=said, where=where)

@@ -37,18 +37,18 @@ class Unit:
 
 def by_process(dataset: Dataset) -> dict[Endpoint, list[PartitionTicket]]:
     """Return the serving processes of a data set, without a ticket, and of each the endpoints by their numbers."""
-    found: dict[Endpoint, list[PartitionTicket]] = {}
+    tickets: dict[Endpoint, list[PartitionTicket]] = {}
     for number, endpoint in enumerate(dataset.endpoints):
         process = dataclasses.replace(endpoint, ticket=b"")
-        found.setdefault(process, []).append(PartitionTicket(number, endpoint.ticket))
-    return found
+        tickets.setdefault(process, []).append(PartitionTicket(number, endpoint.ticket))
+    return tickets
 
 
 def grouped(dataset: Dataset, connections: int, *, ordered: bool) -> list[Unit]:
     """Return what is read in one stream each, as `in_turn` orders them."""
     processes = by_process(dataset).items()
-    found = [unit for process, tickets in processes for unit in _units(process, tickets, connections)]
-    return in_turn(found, ordered=ordered)
+    units = [unit for process, tickets in processes for unit in _units(process, tickets, connections)]
+    return in_turn(units, ordered=ordered)
 
 
 def in_turn(units: Iterable[Unit], *, ordered: bool) -> list[Unit]:
@@ -59,7 +59,8 @@ def in_turn(units: Iterable[Unit], *, ordered: bool) -> list[Unit]:
 def _units(process: Endpoint, tickets: list[PartitionTicket], connections: int) -> Iterator[Unit]:
     where = _over_our_protocol(process) if len(tickets) > 1 and are_enabled() else None
     if where is None:
-        yield from (_alone(process, each) for each in tickets)
+        for number, ticket in tickets:
+            yield Unit(dataclasses.replace(process, ticket=ticket), (number,))
         return
     reached = where.candidates()
     maps = [passes_memory(offer.address) in ("fd", "object") for offer in reached]
@@ -71,10 +72,6 @@ def _units(process: Endpoint, tickets: list[PartitionTicket], connections: int) 
             yield Unit(where, numbers, tuple(part), len(where.offers) < len(process.offers))
 
 
-def _alone(process: Endpoint, ticket: PartitionTicket) -> Unit:
-    return Unit(dataclasses.replace(process, ticket=ticket.ticket), (ticket.number,))
-
-
 def apart(unit: Unit, dataset: Dataset) -> list[Unit]:
     """Return what a unit has with one stream for each endpoint."""
     return [Unit(dataset.endpoints[number], (number,)) for number in unit.numbers]
@@ -83,10 +80,12 @@ def apart(unit: Unit, dataset: Dataset) -> list[Unit]:
 def _over_our_protocol(process: Endpoint) -> Endpoint | None:
     """Return where a process sends many partitions in one stream, if it does so on all ways to it from here."""
     offers = [offer for offer in process.offers if not offer.by_flight]
-    found = of_offers(b"", offers) if offers else None
+    if not offers:
+        return None
+    endpoint = of_offers(b"", offers)
     try:
-        reached = [] if found is None else found.candidates()
+        reached = endpoint.candidates()
     except BrokenError:  # it is on another host: the error belongs to the stream of each endpoint
         return None
     takes = all(offer.data_uri is None and offer.locations[0].partitions for offer in reached)
-    return found if takes else None
+    return endpoint if takes else None

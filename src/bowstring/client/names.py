@@ -31,7 +31,7 @@ from bowstring.transport.framing import as_messages
 
 if TYPE_CHECKING:
     import ssl
-    from collections.abc import Sequence
+    from collections.abc import Iterable, Sequence
 
     from bowstring.transport.certificates import TlsConfig
 
@@ -123,6 +123,11 @@ def _list(location: Location, tls: TlsConfig | ssl.SSLContext | None, limits: Li
     return DatasetInfos(reader.infos)
 
 
+def info_of(endpoint: Endpoint, infos: Iterable[DatasetInfo]) -> DatasetInfo | None:
+    """Return what a server's list says of an endpoint, if it has it."""
+    return next((info for info in infos if endpoint.ticket in (info.ticket, info.name.encode())), None)
+
+
 def is_address(text: str) -> bool:
     """Whether a text is an address of a server, and names neither tags nor a data set."""
     return ":" in text and "?" not in text
@@ -143,8 +148,8 @@ def depot_dataset(address: str, name: str | None = None) -> Dataset:
                 expected="a name: depot:NAME",
                 found=shown_names([each.name for each in depot.list_datasets()]) or "no names",
             )
-        found: Dataset = depot.lookup(named)
-        return found
+        dataset: Dataset = depot.lookup(named)
+        return dataset
 
 
 def _depot() -> Any:
@@ -178,6 +183,6 @@ def named_endpoint(
         return located(address, name, token, tls, limits, token_hosts)
     [location] = _locations(address, token)
     if name is None:
-        found = [each.name for each in list_datasets(address, token=token, tls=tls, limits=limits)]
-        name = only_name(found, location.address).encode()
+        names = [each.name for each in list_datasets(address, token=token, tls=tls, limits=limits)]
+        name = only_name(names, location.address).encode()
     return Endpoint(str(location), name)

@@ -434,7 +434,14 @@ def source_of(
         address = unix_address(source)
         return named_endpoint(address, ticket, token, limits, tls, token_hosts)
     elif isinstance(getattr(source, "endpoints", None), dict):
-        return _endpoint_of_server(source.endpoints, ticket)
+        offered: dict[str, Endpoint] = source.endpoints
+        if ticket is None:
+            return offered[only_name([*offered], None)]
+        wanted = ticket.decode(errors="replace")
+        if wanted not in offered:
+            hint = did_you_mean(wanted, offered)
+            raise UnknownName("no data set of that name is offered", found=repr(wanted[:80]), hint=hint)
+        return offered[wanted]
     elif ticket is not None and isinstance(source, Endpoint):
         source = dataclasses.replace(source, ticket=ticket)
     elif ticket is not None and isinstance(source, Dataset):
@@ -445,17 +452,6 @@ def source_of(
         endpoints = tuple(each.with_token(token) for each in source.endpoints)
         return dataclasses.replace(source, endpoints=endpoints)
     return source.with_token(token)
-
-
-def _endpoint_of_server(endpoints: dict[str, Endpoint], name: bytes | None) -> Endpoint:
-    """Return the endpoint of a name, or the only one, of a server in this process."""
-    if name is not None:
-        wanted = name.decode(errors="replace")
-        if wanted in endpoints:
-            return endpoints[wanted]
-        hint = did_you_mean(wanted, endpoints)
-        raise UnknownName("no data set of that name is offered", found=repr(wanted[:80]), hint=hint)
-    return endpoints[only_name([*endpoints], None)]
 
 
 def _over(transport: Any, source: Endpoint | Dataset) -> Endpoint | Dataset:

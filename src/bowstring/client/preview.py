@@ -5,7 +5,7 @@ from __future__ import annotations
 import html
 from typing import Final
 
-from bowstring.client.names import list_datasets
+from bowstring.client.names import info_of, list_datasets
 from bowstring.client.opening import InsideOptions, connect
 from bowstring.client.stream import shown_html, size_shown
 from bowstring.columnar.display import SHOWN_ROWS
@@ -30,14 +30,10 @@ def _shown(source: Endpoint | Dataset) -> str:
         schema, rows, nbytes = source.schema, source.num_rows, source.nbytes
         first = source.endpoints[0] if source.endpoints and rows else None
     else:
-        found = [
-            each
-            for each in list_datasets(str(source), limits=_BRIEF)
-            if source.ticket in (each.ticket, each.name.encode())
-        ]
-        if not found:
+        info = info_of(source, list_datasets(str(source), limits=_BRIEF))
+        if info is None:
             return html.escape(f"{source!r}: its server does not offer it any more")
-        schema, rows, nbytes = found[0].schema, found[0].num_rows, found[0].nbytes
+        schema, rows, nbytes = info.schema, info.num_rows, info.nbytes
         first = source if rows else None
     title = f"{repr(source).strip('<>')}: {size_shown(rows, nbytes)}"
     if first is None:

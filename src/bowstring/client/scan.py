@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
-from bowstring.client.names import list_datasets
+from bowstring.client.names import info_of, list_datasets
 from bowstring.client.opening import ConnectOptions, InsideOptions, connect, source_of, ticket_of
 from bowstring.client.stream import chosen_columns
 from bowstring.columnar.interchange.conversions import needed, polars_frame
@@ -128,7 +128,7 @@ def _version(
         # Over a network a server without a token has no lists, and endpoints that stand for one version.
         with connect(source, tls=tls, limits=limits, options=InsideOptions(looks=True)) as stream:
             return stream.schema, source, None
-    info = next((each for each in infos if source.ticket in (each.ticket, each.name.encode())), None)
+    info = info_of(source, infos)
     if info is None:
         wanted = source.ticket.decode(errors="replace")
         hint = did_you_mean(wanted, [each.name for each in infos], "It may have been withdrawn.")

@@ -78,33 +78,16 @@ class StreamStatistics:
         return table_of_facts("What came over the stream so far", ("", ""), facts)
 
 
-class Stream(Closing, Converting):
-    """Batches, one after the other. Iterate over it, in a ``with`` block.
+class Described:
+    """What is known of a data set that is read."""
 
-    The batches stay true after the stream is closed, and after its producer is gone. A stream is read once: to
-    begin again after its end (``for``, `read_all`, `to_pandas`, ``pyarrow.table(stream)`` …) raises `UsageError`.
-    Threads may share a stream, each batch goes to one of them: a thread that begins after another has read the last
-    batch finds nothing left, without an error.
-    """
-
-    _timeout: float | None = None  # seconds that a call waits for a batch
     _schema: pa.Schema
-    _facts: Welcome | Dataset | None = None  # what knows how large the data set is
-
-    def __init__(self) -> None:
-        self._ended = False  # whether it was read to its end
-        # For these threads, reading on is reading again: the one that opened the stream, and all that saw its end.
-        self._readers: weakref.WeakSet[Any] = weakref.WeakSet([threading.current_thread()])
+    _facts: Welcome | Dataset | Stream | None = None  # what knows how large the data set is
 
     @property
     def schema(self) -> pa.Schema:
         """The schema of the batches."""
         return self._schema
-
-    @property
-    @abc.abstractmethod
-    def stats(self) -> StreamStatistics:
-        """What came so far, and how."""
 
     @property
     def num_rows(self) -> int | None:
@@ -120,6 +103,28 @@ class Stream(Closing, Converting):
     def nbytes(self) -> int | None:
         """How many bytes all columns of the data set have, where the producer knows it."""
         return None if self._facts is None else self._facts.nbytes
+
+
+class Stream(Described, Closing, Converting):
+    """Batches, one after the other. Iterate over it, in a ``with`` block.
+
+    The batches stay true after the stream is closed, and after its producer is gone. A stream is read once: to
+    begin again after its end (``for``, `read_all`, `to_pandas`, ``pyarrow.table(stream)`` …) raises `UsageError`.
+    Threads may share a stream, each batch goes to one of them: a thread that begins after another has read the last
+    batch finds nothing left, without an error.
+    """
+
+    _timeout: float | None = None  # seconds that a call waits for a batch
+
+    def __init__(self) -> None:
+        self._ended = False  # whether it was read to its end
+        # For these threads, reading on is reading again: the one that opened the stream, and all that saw its end.
+        self._readers: weakref.WeakSet[Any] = weakref.WeakSet([threading.current_thread()])
+
+    @property
+    @abc.abstractmethod
+    def stats(self) -> StreamStatistics:
+        """What came so far, and how."""
 
     @property
     def endpoint(self) -> Endpoint | Dataset | None:
@@ -283,10 +288,10 @@ def copy_borrowed(batches: list[Batch]) -> bool:
     """Put copies in the place of batches over the producer's memory, which goes back; false if there are none."""
     memory = PrivateMemory()
     known: dict[Dictionary, Dictionary] = {}
-    found = [index for index, batch in enumerate(batches) if batch.lease.borrowed]
-    for index in found:
+    borrowed = [index for index, batch in enumerate(batches) if batch.lease.borrowed]
+    for index in borrowed:
         batches[index] = placed(batches[index].to_device("cpu"), memory, known, in_place=False)
-    return bool(found)
+    return bool(borrowed)
 
 
 def _on_host(batch: Batch) -> Batch:

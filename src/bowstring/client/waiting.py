@@ -7,17 +7,10 @@ import math
 import time
 from typing import TYPE_CHECKING, Any, Final
 
+from bowstring import errors
 from bowstring.client.async_stream import connect_async
 from bowstring.client.opening import InsideOptions, Source, checked_seconds, connect
 from bowstring.dissociated.position import checked_position, place_of, position_at
-from bowstring.errors import (
-    DatasetReplaced,
-    DeadlineExceeded,
-    EndOfStream,
-    PositionExpired,
-    UnknownTicket,
-    UsageError,
-)
 from bowstring.transport.awaiting import in_thread
 
 if TYPE_CHECKING:
@@ -80,9 +73,9 @@ def wait_for(
                 with connect(*wait.place, **wait.following) as stream:
                     stream.read_next_batch()
             return wait.end()
-        except (DatasetReplaced, PositionExpired):
+        except (errors.DatasetReplaced, errors.PositionExpired):
             wait.since = None  # whatever is there now is newer
-        except (UnknownTicket, EndOfStream):
+        except (errors.UnknownTicket, errors.EndOfStream):
             time.sleep(wait.pause())
 
 
@@ -121,9 +114,9 @@ async def wait_for_async(
                         await asyncio.sleep(wait.pause())
                         continue
             return await in_thread(wait.end)
-        except (DatasetReplaced, PositionExpired):
+        except (errors.DatasetReplaced, errors.PositionExpired):
             wait.since = None  # whatever is there now is newer
-        except UnknownTicket:
+        except errors.UnknownTicket:
             await asyncio.sleep(wait.pause())
 
 
@@ -150,7 +143,7 @@ class _Wait:
         with connect(*self.place, **self._options, options=InsideOptions(looks=True)) as stream:
             position, count = stream.position, stream.num_batches
         if position is None or count is None:
-            raise UsageError(
+            raise errors.UsageError(
                 "the data set has no positions", hint="It is made as it is read, or of another server."
             )
         version, begins = place_of(position)
@@ -159,5 +152,5 @@ class _Wait:
     def pause(self) -> float:
         left = self._end - time.monotonic()
         if left <= 0:
-            raise DeadlineExceeded("nothing new came in time", expected=f"within {self._seconds:g} s")
+            raise errors.DeadlineExceeded("nothing new came in time", expected=f"within {self._seconds:g} s")
         return min(_PAUSE, left)

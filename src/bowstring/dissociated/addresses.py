@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import bisect
 import collections
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 import numpy as np
 
@@ -40,7 +40,7 @@ class Ledger:
         self._starts: list[int] = []
         self._starts_array = np.zeros(0, np.uint64)
         self._held: dict[int, tuple[Region, int]] = {}
-        self._lent: list[Region] = []
+        self.lent: list[Region] = []  # what the reader opens by a handle: freeing addresses does not close it
         self._next = _FIRST_BASE
         self._outstanding: collections.Counter[int] = collections.Counter()
         # Of a stream of partitions: which is sent, in how many ranges each is held, and which are not any more.
@@ -55,7 +55,7 @@ class Ledger:
         copied._bases = self._bases.copy()
         copied._starts = self._starts.copy()
         copied._held = self._held.copy()
-        copied._lent = self._lent.copy()
+        copied.lent = self.lent.copy()
         copied._next = self._next
         copied._outstanding = self._outstanding.copy()
         return copied
@@ -77,7 +77,6 @@ class Ledger:
         self._starts_array = np.zeros(0, np.uint64)
 
     def holds(self, partition: int) -> bool:
-        """Whether the reader has an address of a partition."""
         return self._ranges_held[partition] > 0
 
     def take_emptied(self) -> list[int]:
@@ -95,13 +94,13 @@ class Ledger:
         self._bases[key] = base
         self._starts.append(base)
         if region.lent:
-            self._lent.append(region)
+            self.lent.append(region)
         return base, True
 
-    def lend(self, addresses: Sequence[int], held: Iterable[tuple[int, Region, int]]) -> None:
-        """Count one body's addresses as held by the reader; `held` has (base, region, count) of its regions."""
+    def lend(self, addresses: Sequence[int], ranges: Iterable[tuple[int, Region, int]]) -> None:
+        """Count one body's addresses as held by the reader; `ranges` has (base, region, count) of its regions."""
         self._outstanding.update(addresses)
-        for base, region, count in held:
+        for base, region, count in ranges:
             before = self._held.get(base)
             if before is None and self._partition is not None:
                 self._partition_of[base] = self._partition
@@ -126,10 +125,14 @@ class Ledger:
                 self._outstanding[address] = left
             else:
                 del self._outstanding[address]
-        counts = self._count_by_base(np.array(list(named.elements()), np.uint64))
-        for base, number in counts.items():
-            region, held = self._held[base]
-            if held == number:
+        if len(self._starts_array) != len(self._starts):  # both only grow between two `announce_anew`
+            self._starts_array = np.array(self._starts, np.uint64)
+        elements = np.array(list(named.elements()), np.uint64)
+        counts = np.bincount(np.searchsorted(self._starts_array, elements, side="right") - 1, minlength=1)
+        for place in np.flatnonzero(counts).tolist():
+            base, number = self._starts[place], int(counts[place])
+            region, count = self._held[base]
+            if count == number:
                 del self._held[base]
                 partition = self._partition_of.pop(base, None)
                 if partition is not None:
@@ -138,32 +141,17 @@ class Ledger:
                         del self._ranges_held[partition]
                         self._emptied.append(partition)
             else:
-                self._held[base] = (region, held - number)
-
-    def _count_by_base(self, addresses: npt.NDArray[np.uint64]) -> dict[int, int]:
-        if len(self._starts_array) != len(
-            self._starts
-        ):  # both only grow between two calls of `announce_anew`
-            self._starts_array = np.array(self._starts, np.uint64)
-        places = np.searchsorted(self._starts_array, addresses, side="right") - 1
-        counts = np.bincount(places, minlength=1)
-        return {self._starts[place]: int(counts[place]) for place in np.flatnonzero(counts).tolist()}
+                self._held[base] = (region, count - number)
 
     @property
     def outstanding(self) -> int:
-        """How many addresses (occurrences) the reader holds."""
         return sum(count for _, count in self._held.values())
-
-    @property
-    def lends(self) -> bool:
-        """Whether the reader was told of memory that it opens by a handle: freeing addresses does not close it."""
-        return bool(self._lent)
 
     @property
     def regions(self) -> list[Region]:
         """The regions in which the reader holds an address, or which it may have open."""
         regions = [region for region, _ in self._held.values() if not region.lent]
-        return regions + self._lent
+        return regions + self.lent
 
     def retire(self, *, forked: bool = False) -> None:
         """Never write again what the reader holds: it, or its child, may look at it without our hearing of it."""
@@ -174,7 +162,7 @@ class Ledger:
 
     def clear(self) -> None:
         self._held.clear()
-        self._lent.clear()
+        self.lent.clear()
         self._outstanding.clear()
 
 
@@ -224,34 +212,24 @@ class AnnouncedRegions:
         spans = np.zeros((len(pairs), 3), np.int64)
         if self._ranges is None:
             self._ranges = np.array(self._bases, np.uint64), np.array(self._sizes, np.uint64)
-        if len(self.regions) == 1:
-            base, size = self._ranges
-        elif self.regions:
-            bases, sizes = self._ranges
-            index = np.searchsorted(bases, addresses, side="right") - 1
+        base, size = self._ranges if self.regions else (_NOTHING, _NOTHING)
+        if len(self.regions) > 1:
+            index = np.searchsorted(base, addresses, side="right") - 1
             spans[:, 0] = index
-            base, size = bases[index], sizes[index]
-        elif not np.count_nonzero(lengths):
-            return spans
-        else:
-            raise _outside(pairs)
+            base, size = base[index], size[index]
         # As unsigned numbers, what lies below its region is far too large; and ``size - length`` cannot wrap
         # once length <= size.
         offsets = addresses - base
         wrong = (lengths > size) | (offsets > size - lengths)
         used = lengths != _NOTHING
         if np.count_nonzero(wrong & used):
-            raise _outside(pairs)
+            sample = ", ".join(f"{length} at {address:#x}" for address, length in pairs[:4].tolist())
+            raise ProtocolError(
+                "a buffer lies outside the announced regions",
+                found=f"lengths at addresses {sample}{' …' if len(pairs) > 4 else ''}",
+                hint="The peer names memory that it did not hand over.",
+            )
         spans[:, 1] = offsets
         spans[:, 2] = lengths
         spans *= used[:, None]
         return spans
-
-
-def _outside(pairs: npt.NDArray[Any]) -> ProtocolError:
-    sample = ", ".join(f"{length} at {address:#x}" for address, length in pairs[:4].tolist())
-    return ProtocolError(
-        "a buffer lies outside the announced regions",
-        found=f"lengths at addresses {sample}{' …' if len(pairs) > 4 else ''}",
-        hint="The peer names memory that it did not hand over.",
-    )

@@ -32,7 +32,6 @@ class Window:
         self.outstanding = 0
 
     def allows(self, nbytes: int) -> bool:
-        """Whether a message of `nbytes` may go now."""
         return self.size is None or not self.outstanding or self.outstanding + nbytes <= self.size
 
     def charge(self, nbytes: int) -> None:
@@ -95,41 +94,31 @@ class Account:
             )
 
     def charge(self, costs: Sequence[int]) -> None:
-        total = sum(costs)
-        if not self.allows(total):
-            for cost in costs:
+        is_within = self.allows(sum(costs))
+        for cost in costs:
+            if not is_within:
                 self.check(cost, cost)
-                self.outstanding += cost
-        else:
-            self.outstanding += total
+            self.outstanding += cost
 
     def deliver(self, credit: int) -> int:
         """Count the credit of a packed batch that the user has now; return how much to give back."""
         # In parts of the window, unless the producer waits: a message may cost more than a batch.
         self.owed += credit
-        due = self.blocked or self.owed >= (self.size or 0) // _PARTS
-        return self.take_owed() if due else 0
-
-    def take_owed(self) -> int:
-        """Return what is to be given back, which then is."""
+        if not self.blocked and self.owed < (self.size or 0) // _PARTS:
+            return 0
         owed, self.owed = self.owed, 0
         return owed
-
-    @property
-    def falls_short(self) -> bool:
-        """Whether the producer lacks credit that the user's batches hold."""
-        return bool(self.blocked) and self.held > 0 and self.held + self.blocked > (self.size or 0)
 
     def grow(self, most: int, where: str) -> int:
         """Enlarge the window by what the producer lacks; return by how many bytes."""
         if self.no_room and self.held:
             raise self._starved(self.no_room, "the producer's pool has no room for more", where)
-        if not self.falls_short:
-            return 0
         window = self.held + self.blocked
+        growth = window - (self.size or 0) if self.blocked and self.held else 0
+        if growth <= 0:
+            return 0
         if window > most:
             raise self._starved(self.blocked, f"Limits.outstanding_bytes is {most}", where)
-        growth = window - (self.size or 0)
         self.size = window
         return growth
 

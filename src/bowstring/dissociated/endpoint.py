@@ -120,7 +120,6 @@ class Endpoint:
         return f"<Endpoint {self.ticket.decode(errors='replace')!r} at {', '.join(uris)}>"
 
     def _repr_html_(self) -> str:
-        """Return what notebooks show: schema, first rows, size and path, as far as its server says them."""
         return _preview(self)
 
     def __str__(self) -> str:
@@ -342,7 +341,6 @@ class Dataset(Converting):
         return f"<{type(self).__name__} {known}{len(self.schema)} columns{size} at {of}>"
 
     def _repr_html_(self) -> str:
-        """Return what notebooks show: schema, first rows, size and path."""
         return _preview(self)
 
     def __len__(self) -> int:

@@ -6,16 +6,20 @@ They are not frozen: one is made for each message, and to set a field of a froze
 from __future__ import annotations
 
 import dataclasses
+import enum
 from typing import TYPE_CHECKING, Any
+
+from bowstring.dissociated.wire import Welcome
+from bowstring.errors import BowstringError
+from bowstring.memory import EventHandle
 
 if TYPE_CHECKING:
     import numpy as np
     import numpy.typing as npt
 
-    from bowstring.dissociated.wire import DeviceId, Welcome
-    from bowstring.errors import BowstringError
+    from bowstring.dissociated.wire import DeviceId
     from bowstring.ipc.flatbuf.message import Message
-    from bowstring.memory import EventHandle, Handle, KeyedHandle, LentHandle
+    from bowstring.memory import Handle, KeyedHandle, LentHandle
 
 
 @dataclasses.dataclass(slots=True)
@@ -50,29 +54,10 @@ class Part:
 
 
 @dataclasses.dataclass(slots=True)
-class PartitionBegun:
-    """The parts that follow are of the next partition, and use dictionaries and regions that follow, too."""
-
-
-@dataclasses.dataclass(slots=True)
 class Asked:
     """The server asks whether memory of these devices can be mapped here, and sends nothing before it knows."""
 
     devices: tuple[DeviceId, ...]
-
-
-@dataclasses.dataclass(slots=True)
-class Awaited:
-    """The server's work on the data is not done: streams that read them must wait for an event."""
-
-    event: EventHandle
-
-
-@dataclasses.dataclass(slots=True)
-class Welcomed:
-    """The server answered the hello."""
-
-    welcome: Welcome
 
 
 @dataclasses.dataclass(slots=True)
@@ -84,26 +69,16 @@ class Announced:
     attachment: Any
 
 
-@dataclasses.dataclass(slots=True)
-class Forgotten:
-    """The server announces anew what it needs from now on of the regions that it announced before."""
+class Signal(enum.Enum):
+    """What happens and says no more."""
+
+    PARTITION = (
+        "the parts that follow are of the next partition, and use dictionaries and regions that follow, too"
+    )
+    FORGET = "the server announces anew what it needs from now on of the regions that it announced before"
+    STOPPED = "the server sends nothing more, because we asked it to stop"
+    END = "every part was given out, and the stream said that these were all"
 
 
-@dataclasses.dataclass(slots=True)
-class Failed:
-    """The server says why it cannot go on."""
-
-    error: BowstringError
-
-
-@dataclasses.dataclass(slots=True)
-class Stopped:
-    """The server sends nothing more, because we asked it to stop."""
-
-
-@dataclasses.dataclass(slots=True)
-class End:
-    """Every part was given out, and the stream said that these were all."""
-
-
-Event = Part | PartitionBegun | Asked | Awaited | Welcomed | Announced | Forgotten | Failed | Stopped | End
+# WELCOME, the event that the data are ready after, and the error of a server stand for themselves.
+Event = Part | Asked | Announced | Welcome | EventHandle | BowstringError | Signal

@@ -132,13 +132,12 @@ def ask_for_list(location: Location) -> list[Outgoing]:
 
 def list_of(infos: Iterable[DatasetInfo]) -> list[Outgoing]:
     """Return a server's answer."""
-    pieces = [piece for info in infos for piece in _pieces(info.pack())]
-    return [*(Outgoing(Control.LISTING, piece) for piece in pieces), Outgoing(Control.LISTING, [])]
-
-
-def _pieces(packed: bytes) -> list[list[bytes]]:
-    parts = [packed[start : start + _PIECE] for start in range(0, len(packed), _PIECE)]
-    return [*([_GOES_ON, part] for part in parts[:-1]), [_ENDS, parts[-1]]]
+    outgoing = []
+    for packed in (info.pack() for info in infos):
+        for start in range(0, len(packed), _PIECE):
+            mark = _ENDS if start + _PIECE >= len(packed) else _GOES_ON
+            outgoing.append(Outgoing(Control.LISTING, [mark, packed[start : start + _PIECE]]))
+    return [*outgoing, Outgoing(Control.LISTING, [])]
 
 
 class ListingReader:

@@ -15,21 +15,9 @@ _MOST_FIELDS: Final = 32
 _U64: Final = 1 << 64
 _SCHEME: Final = re.compile("[A-Za-z0-9+]*[A-Za-z0-9][A-Za-z0-9+]*")
 _DIGITS: Final = re.compile("[0-9]{1,20}")
-_KNOWN: Final = frozenset(
-    {
-        "want_data",
-        "free_data",
-        "remote_handle",
-        "bow",
-        "hello",
-        "partitions",
-        "token",
-        "ticket",
-        "data",
-        "elsewhere",
-        "host",
-        "others",
-    }
+
+_KNOWN: Final = re.compile(
+    "want_data|free_data|remote_handle|bow|hello|partitions|token|ticket|data|elsewhere|host|others"
 )
 COPY_WHOLE: Final = "Copy the whole URI that the server printed, in quotes."
 # What an error may show of a URI. All else is a secret, holds one, or may be one whose name is misspelt or whose
@@ -107,7 +95,7 @@ def _split(uri: str) -> tuple[str, dict[str, str]]:
             raise UsageError("the query of the URI cannot be read", found=without_secrets(uri))
         if encoded:
             name, value = urllib.parse.unquote_plus(name), urllib.parse.unquote_plus(value)
-        if name in options and name in _KNOWN:
+        if name in options and _KNOWN.fullmatch(name):
             raise UsageError("the URI says something twice", found=name)
         options[name] = value
     return address, options
@@ -116,7 +104,9 @@ def _split(uri: str) -> tuple[str, dict[str, str]]:
 def _u64(query: dict[str, str], name: str) -> int:
     text = query[name]
     if not _DIGITS.fullmatch(text) or (value := int(text)) >= _U64:
-        raise UsageError(f"{name} is not a number", expected="a decimal uint64", found=_beginning(text))
+        # Of a wrong value only its beginning, without the parameters that may have run into it.
+        beginning = re.split("[&=?;]|token", text, flags=re.IGNORECASE)[0][:40]
+        raise UsageError(f"{name} is not a number", expected="a decimal uint64", found=repr(beginning))
     return value
 
 
@@ -128,11 +118,6 @@ def from_base64(text: str, name: str) -> bytes:
         return base64.b64decode(plain + "=" * (-len(plain) % 4), validate=True)
     except (binascii.Error, ValueError) as error:
         raise UsageError(f"{name} is not base64", found=f"{len(text)} characters", hint=COPY_WHOLE) from error
-
-
-def _beginning(text: str) -> str:
-    """Return what a wrong value begins with, without the parameters that may have run into it."""
-    return repr(re.split("[&=?;]|token", text, flags=re.IGNORECASE)[0][:40])
 
 
 def without_secrets(uri: str) -> str:

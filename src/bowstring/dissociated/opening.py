@@ -10,19 +10,10 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING, Final, NamedTuple
 
+from bowstring.dissociated import wire
 from bowstring.dissociated.items import used_regions
 from bowstring.dissociated.producer import ProducerProtocol
 from bowstring.dissociated.tags import POINTERS, TYPE_SHIFT, Control, Want
-from bowstring.dissociated.wire import (
-    END,
-    METADATA,
-    PREFIX_BYTES,
-    VERSION,
-    Hello,
-    Welcome,
-    pack_prefix,
-    unpack_region,
-)
 from bowstring.errors import ProtocolError
 from bowstring.memory import Handle
 
@@ -31,7 +22,6 @@ if TYPE_CHECKING:
 
     from bowstring.dissociated.addresses import Ledger
     from bowstring.dissociated.items import IpcMessage
-    from bowstring.dissociated.wire import Outgoing
     from bowstring.limits import Limits
     from bowstring.memory import Region
 
@@ -43,13 +33,13 @@ MOST_REGIONS: Final = 8
 # Of each item: headers, prefix, and the head of a body. Rows of spans are longer than those of a body.
 _BESIDE: Final = 128
 _MOST_TICKET: Final = 4096
-_FIRST: Final = pack_prefix(METADATA, 0)
-_END: Final = bytes((END,))
+_FIRST: Final = wire.pack_prefix(wire.METADATA, 0)
+_END: Final = bytes((wire.END,))
 # Text as JSON has it where nothing is escaped, and numbers of at most 60 bits.
 _FORMS: Final = {
     b"text": rb"[ !#-\[\]-~]",
     b"number": rb"0|[1-9][0-9]{0,17}",
-    b"version": b"%d" % VERSION,
+    b"version": b"%d" % wire.VERSION,
 }
 _HELLO: Final = re.compile(
     rb'\{"columns": (?:null|\["(?P<columns>%(text)s*(?:", "%(text)s*)*)"\]), "window": (?P<window>%(number)s), '
@@ -75,7 +65,7 @@ class Framed(NamedTuple):
 class Ask(NamedTuple):
     """What an ordinary reader asks: its hello, and the ticket of a data set."""
 
-    hello: Hello
+    hello: wire.Hello
     ticket: bytes
 
     @classmethod
@@ -92,7 +82,7 @@ class Ask(NamedTuple):
         columns, window, token, ipc = match.group("columns", "window", "token", "ipc")
         names = None if columns is None else tuple(columns.decode().split('", "'))
         secret = None if token is None else token.decode()
-        hello = Hello(names, int(window), pointers=True, token=secret, ipc=ipc.decode(), tries=True)
+        hello = wire.Hello(names, int(window), pointers=True, token=secret, ipc=ipc.decode(), tries=True)
         return cls(hello, ticket)
 
 
@@ -105,7 +95,7 @@ class Beginning(NamedTuple):
     """
 
     regions: list[tuple[int, Handle]]
-    welcome: Welcome
+    welcome: wire.Welcome
     schema: bytes
     messages: int
     following: list[tuple[int | None, bytes, tuple[()]]]
@@ -117,7 +107,7 @@ class Beginning(NamedTuple):
         while len(regions) < len(messages) and messages[len(regions)].tag == Control.REGION:
             _, attachments, body = messages[len(regions)]
             try:
-                base, handle = unpack_region(body)
+                base, handle = wire.unpack_region(body)
             except ProtocolError:  # which the state machine raises, too
                 return None
             if attachments != 1 or not isinstance(handle, Handle) or len(regions) == MOST_REGIONS:
@@ -127,7 +117,7 @@ class Beginning(NamedTuple):
             return None
         (tag, some, welcome), (untagged, others, schema) = messages[len(regions) : len(regions) + 2]
         match = _WELCOME.fullmatch(welcome)
-        is_first = untagged is None and schema[:PREFIX_BYTES] == _FIRST
+        is_first = untagged is None and schema[: wire.PREFIX_BYTES] == _FIRST
         if tag != Control.WELCOME or match is None or not is_first or some or others:
             return None
         path, why, rows, batches, nbytes, patience, ticket = match.groups()
@@ -140,7 +130,7 @@ class Beginning(NamedTuple):
                 break
         return cls(
             regions,
-            Welcome(
+            wire.Welcome(
                 charged=False,
                 path=path.decode(),
                 why=why.decode(),
@@ -150,7 +140,7 @@ class Beginning(NamedTuple):
                 patience=float(patience),
                 ticket=ticket.decode(),
             ),
-            schema[PREFIX_BYTES:],
+            schema[wire.PREFIX_BYTES :],
             len(regions) + 2,
             following,
         )
@@ -163,7 +153,7 @@ class Answer(NamedTuple):
     `ended` says that there is none. `ledger` has the addresses that a reader then holds: it is copied for each.
     """
 
-    outgoing: Sequence[Outgoing]
+    outgoing: Sequence[wire.Outgoing]
     items: int
     sequence: int
     ended: bool
@@ -172,9 +162,9 @@ class Answer(NamedTuple):
     @classmethod
     def of(
         cls,
-        hello: Hello,
+        hello: wire.Hello,
         regions: Sequence[Region],
-        welcome: Welcome,
+        welcome: wire.Welcome,
         items: Sequence[IpcMessage],
         limits: Limits,
     ) -> Answer:

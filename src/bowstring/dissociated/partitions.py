@@ -167,16 +167,16 @@ class IncomingPartitions:
         self._awaited = collections.deque(numbers)
         self._open: collections.deque[int] = collections.deque()  # begun, and not taken
         self._undelivered: collections.deque[int] = collections.deque()  # of each of these
-        self._to_come = 0
+        self.to_come = 0  # batches of the partition that was begun last
         self.said: list[int] = []  # taken, and the server was not told of it yet
         self.last_taken = -1  # the last partition whose batches the user has, all of them; -1: none
 
     def begin(self, mark: PartitionMark, next_message: int) -> None:
         """Take the mark of the next partition, where `next_message` is the number of the next message."""
-        if self._to_come or mark.first != next_message:
+        if self.to_come or mark.first != next_message:
             raise ProtocolError(
                 "a partition begins before the one before it is complete",
-                expected=f"{self._to_come} batches more, then message {next_message}",
+                expected=f"{self.to_come} batches more, then message {next_message}",
                 found=f"partition {mark.number}, message {mark.first}",
             )
         if not self._awaited or self._awaited[0] != mark.number:
@@ -186,21 +186,18 @@ class IncomingPartitions:
             )
         self._open.append(self._awaited.popleft())
         self._undelivered.append(mark.num_batches)
-        self._to_come = mark.num_batches
+        self.to_come = mark.num_batches
         self._advance()
-
-    def fits(self, count: int) -> bool:
-        return count <= self._to_come
 
     def come(self, count: int) -> None:
         """Count messages of the partition: batches, or 0 for a dictionary."""
-        if not max(count, 1) <= self._to_come:
+        if not max(count, 1) <= self.to_come:
             raise ProtocolError(
                 "a batch or a dictionary belongs to no partition",
-                expected=f"{self._to_come} batches more, then PARTITION",
+                expected=f"{self.to_come} batches more, then PARTITION",
                 found=f"behind {self._place}",
             )
-        self._to_come -= count
+        self.to_come -= count
 
     @property
     def _place(self) -> str:
@@ -219,10 +216,10 @@ class IncomingPartitions:
 
     def at_end(self, *, marks: bool) -> bool:
         """Whether all have begun; refuse the end of a stream that lacks batches or, with `marks`, partitions."""
-        if self._to_come or (marks and self._awaited):
+        if self.to_come or (marks and self._awaited):
             raise ProtocolError(
                 "the stream ends before its partitions",
-                expected=f"{self._to_come} batches and {len(self._awaited)} partitions more",
+                expected=f"{self.to_come} batches and {len(self._awaited)} partitions more",
                 found=f"the end behind {self._place}",
             )
         return not self._awaited

@@ -10,6 +10,7 @@ import dataclasses
 import enum
 from typing import TYPE_CHECKING, Any, Final
 
+from bowstring.dissociated import wire
 from bowstring.dissociated.addresses import Ledger
 from bowstring.dissociated.credits import FOLLOWED, Window
 from bowstring.dissociated.failures import pack_error
@@ -21,22 +22,6 @@ from bowstring.dissociated.partitions import (
     unpack_taken,
 )
 from bowstring.dissociated.tags import PACKED, POINTERS, SEQUENCE_MASK, Control, Want, body_tag
-from bowstring.dissociated.wire import (
-    END,
-    METADATA,
-    Hello,
-    Outgoing,
-    Welcome,
-    pack_devices,
-    pack_prefix,
-    pack_region,
-    pack_u64,
-    unpack_addresses,
-    unpack_answer,
-    unpack_columns,
-    unpack_follow,
-    unpack_u64,
-)
 from bowstring.errors import BrokenError, ClosedError, DeadlineExceeded, ProtocolError, UsageError
 from bowstring.memory import handle_of
 
@@ -46,7 +31,6 @@ if TYPE_CHECKING:
     import numpy as np
     import numpy.typing as npt
 
-    from bowstring.dissociated.wire import DeviceId
     from bowstring.limits import Limits
     from bowstring.memory import EventHandle, Region
 
@@ -72,53 +56,26 @@ class Wanted:
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
-class Answered:
-    """The reader said whether it can map memory of the devices; the stream can begin."""
-
-
-@dataclasses.dataclass(frozen=True, slots=True)
-class Freed:
-    """The reader gave memory or credit back."""
-
-
-@dataclasses.dataclass(frozen=True, slots=True)
-class Forked:
-    """The reader's process forked; its child may look at all that was lent."""
-
-
-@dataclasses.dataclass(frozen=True, slots=True)
-class Done:
-    """The reader read the stream to its end."""
-
-
-@dataclasses.dataclass(frozen=True, slots=True)
-class Stopped:
-    """The reader wants nothing more, but may still hold memory."""
-
-
-@dataclasses.dataclass(frozen=True, slots=True)
-class Pinged:
-    """The reader asks whether we are there."""
-
-
-@dataclasses.dataclass(frozen=True, slots=True)
-class Heard:
-    """The reader is there."""
-
-
-@dataclasses.dataclass(frozen=True, slots=True)
-class ListWanted:
-    """The reader asks which data sets there are."""
-
-
-@dataclasses.dataclass(frozen=True, slots=True)
 class Taken:
     """The reader's user has the last batch of these partitions."""
 
     partitions: list[int]
 
 
-ReaderEvent = ListWanted | Wanted | Answered | Freed | Taken | Forked | Done | Stopped | Pinged | Heard
+class Heard(enum.Enum):
+    """What a message means that says no more."""
+
+    ALIVE = "the reader is there"
+    PING = "the reader asks whether we are there"
+    LIST = "the reader asks which data sets there are"
+    ANSWERED = "the reader said whether it can map memory of the devices; the stream can begin"
+    FREED = "the reader gave memory or credit back"
+    FORKED = "the reader's process forked; its child may look at all that was lent"
+    DONE = "the reader read the stream to its end"
+    STOPPED = "the reader wants nothing more, but may still hold memory"
+
+
+ReaderEvent = Wanted | Taken | Heard
 
 
 class ProducerProtocol:
@@ -127,7 +84,7 @@ class ProducerProtocol:
     def __init__(self, limits: Limits) -> None:
         self._limits = limits
         self.sequence = 0  # of the next message
-        self.hello: Hello | None = None
+        self.hello: wire.Hello | None = None
         self.takes_errors = False  # whether the reader knows ERROR: it sent a hello, maybe a wrong one
         self.role: Role | None = None
         self.request: PartitionRequest | None = None  # the partitions that it lists
@@ -165,7 +122,7 @@ class ProducerProtocol:
 
     # An ordinary beginning, as one value (:mod:`bowstring.dissociated.opening`).
 
-    def begin_asked(self, hello: Hello) -> None:
+    def begin_asked(self, hello: wire.Hello) -> None:
         """Take note of a hello and a request for a data set over this connection, at once."""
         self.takes_errors = True
         self.hello = hello
@@ -190,28 +147,22 @@ class ProducerProtocol:
         if self.role is None or tag == Want.HELLO:
             return self._receive_request(tag, body)
         if tag == Want.FREE:
-            self.ledger.free(unpack_addresses(body), all_occurrences=self.hello is None)
+            self.ledger.free(wire.unpack_addresses(body), all_occurrences=self.hello is None)
             return self._freed()
         if self.hello is None:
             raise ProtocolError("a reader without a hello cannot say this", found=f"tag {tag:#x}")
         return self._receive_control(tag, body)
 
     def _receive_request(self, tag: int, body: Any) -> ReaderEvent | None:
-        """Take what says how a reader wants its data, before it names them."""
         hello = self.hello
-        may_look = hello is not None and not (hello.looks or hello.partitions or hello.follows)
         match tag:
             case Want.HELLO:
                 self.takes_errors = True
                 if hello is not None or self.role is not None:
                     raise ProtocolError("the hello must come first, and once")
-                self.hello = Hello.unpack(body)
+                self.hello = wire.Hello.unpack(body)
                 self.window = Window(self.hello.window)
                 return None
-            case Control.COLUMNS:
-                if hello is None or hello.columns is not None:
-                    raise ProtocolError("columns come once, and a hello that names none comes first")
-                self.hello = dataclasses.replace(hello, columns=unpack_columns(body))
             case Control.PARTITIONS:
                 if hello is None or not hello.partitions:
                     raise ProtocolError(
@@ -220,17 +171,15 @@ class ProducerProtocol:
                 if self.request is None:
                     self.request = PartitionRequest()
                 self.request.take(bytes(body), self.most_listed)
-            case Control.LOOK if may_look:
-                self.hello = dataclasses.replace(hello or Hello(), looks=True)
-            case Control.FOLLOW if may_look:
-                follow, since = unpack_follow(body)
-                self.hello = dataclasses.replace(hello or Hello(), follow=follow, since=since)
             case Control.LIST if hello is not None:
                 self.listed = True
-                return ListWanted()
+                return Heard.LIST
             case _:
-                raise ProtocolError("a reader must name a data set first", found=f"tag {tag:#x}")
-        return Heard()
+                said = None if hello is None else hello.hear(tag, bytes(body))
+                if said is None:
+                    raise ProtocolError("a reader must name a data set first", found=f"tag {tag:#x}")
+                self.hello = said
+        return Heard.ALIVE
 
     def _receive_want(self, role: Role, ticket: bytes) -> Wanted:
         if self.role is not None:
@@ -251,10 +200,10 @@ class ProducerProtocol:
     def _receive_control(self, tag: int, body: Any) -> ReaderEvent:
         match tag:
             case Control.CREDIT:
-                self.window.give_back(unpack_u64(body))
+                self.window.give_back(wire.unpack_u64(body))
                 return self._freed()
             case Control.WINDOW:
-                self.window.enlarge(unpack_u64(body))
+                self.window.enlarge(wire.unpack_u64(body))
                 return self._freed()
             case Control.TAKEN if self.request is not None:
                 taken = unpack_taken(body)
@@ -267,71 +216,68 @@ class ProducerProtocol:
                 return Taken(taken)
             case Control.FORKED:
                 self.ledger.retire(forked=True)
-                return Forked()
+                return Heard.FORKED
             case Control.DONE:
                 # A connection of bodies has no end of its own: the reader may know it before we do.
                 if not self.ended and self.role is not Role.BODIES:
                     raise ProtocolError("a reader cannot be done with a stream that goes on")
                 self._over = self.done = True
-                return Done()
+                return Heard.DONE
             case Control.ANSWER:
                 if not self.asked:
                     raise ProtocolError("a reader answers once, and what it was asked")
                 self.asked = False
                 if self._over:
-                    return Heard()  # too late to change anything: it was said by another thread than the end
-                self.why_not = unpack_answer(body)
+                    # Too late to change anything: it was said by another thread than the end.
+                    return Heard.ALIVE
+                self.why_not = wire.unpack_answer(body)
                 self.pointers = not self.why_not
-                return Answered()
+                return Heard.ANSWERED
             case Control.WAIT:
                 if not (self.asked and self.told_event):
                     raise ProtocolError("a reader cannot say this: it was told of no event, or has answered")
                 self.told_event = False
-                self.why_wait = unpack_answer(body)
-                return Heard()
-            case Control.STOP:
+                self.why_wait = wire.unpack_answer(body)
+                return Heard.ALIVE
+            case Control.STOP | Control.UNUSED:
                 self._over = True
-                return Stopped()
-            case Control.UNUSED:
-                self._over = self.unused = True
-                return Stopped()
+                self.unused |= tag == Control.UNUSED
+                return Heard.STOPPED
             case Control.PING:
                 self.owes_pong = True
-                return Pinged()
+                return Heard.PING
             case Control.PONG:
-                return Heard()
+                return Heard.ALIVE
             case _:
                 raise ProtocolError("a reader cannot say this", found=f"tag {tag:#x}")
 
-    def _freed(self) -> Freed:
+    def _freed(self) -> Heard:
         self.frees += 1
-        return Freed()
+        return Heard.FREED
 
     # What we say.
 
     def ask(
         self,
-        devices: Iterable[DeviceId],
+        devices: Iterable[wire.DeviceId],
         regions: Iterable[Region] = (),
         event: EventHandle | None = None,
-    ) -> list[Outgoing]:
+    ) -> list[wire.Outgoing]:
         """Return the question whether the reader can map memory of `devices`; the caller waits for the answer.
 
         It opens `regions` first if it does that, and its streams wait for `event` if they can.
         """
-        self.asked = True
-        self.pointers = False
-        hello = self.hello or Hello()
-        said: list[Outgoing] = []
+        self.asked, self.pointers = True, False
+        hello, outgoing = self.hello or wire.Hello(), []
         if event is not None and hello.events and hello.tries:
             self.told_event = True
-            said.append(Outgoing(Control.EVENT, [event.pack()]))
-        said += self.announce(regions)
-        return [*said, Outgoing(Control.DEVICES, [pack_devices(devices)])]
+            outgoing.append(wire.Outgoing(Control.EVENT, [event.pack()]))
+        outgoing += self.announce(regions)
+        return [*outgoing, wire.Outgoing(Control.DEVICES, [wire.pack_devices(devices)])]
 
-    def announce(self, regions: Iterable[Region]) -> list[Outgoing]:
+    def announce(self, regions: Iterable[Region]) -> list[wire.Outgoing]:
         """Return the announcements of regions that the stream will need, to a reader that takes them beforehand."""
-        hello = self.hello or Hello()
+        hello = self.hello or wire.Hello()
         return [said for region in regions if hello.tries for said in self._announce(region)[1]]
 
     def cost(self, item: IpcMessage) -> int:
@@ -341,27 +287,27 @@ class ProducerProtocol:
             return item.nbytes + FOLLOWED
         return item.nbytes if item.charged or self.copied or not self.pointers else 0
 
-    def offer(self, item: IpcMessage) -> list[Outgoing] | None:
-        """Return what `send` does, or ``None`` while the reader has no credit for it."""
+    def offer(self, item: IpcMessage) -> list[wire.Outgoing] | None:
+        """Return what `send` does, or ``None`` while the reader has no credit for the item."""
         return self.send(item) if self.window.allows(self.cost(item)) else None
 
-    def send(self, item: IpcMessage) -> list[Outgoing]:
+    def send(self, item: IpcMessage) -> list[wire.Outgoing]:
         """Return the messages for the next item of the stream, and count what they lend and cost."""
-        messages: list[Outgoing] = []
+        messages: list[wire.Outgoing] = []
         sequence = self._take_number()
         if self.role is not Role.BODIES:
-            messages.append(Outgoing(None, [pack_prefix(METADATA, sequence), item.metadata]))
+            messages.append(wire.Outgoing(None, [wire.pack_prefix(wire.METADATA, sequence), item.metadata]))
         if item.spans is not None and self.role is not Role.METADATA:
             self.window.charge(self.cost(item))
             if self.pointers:
                 announcements, pairs = self._lend(item, item.spans)
-                messages = [*announcements, *messages, Outgoing(body_tag(sequence, POINTERS), [pairs])]
+                messages = [*announcements, *messages, wire.Outgoing(body_tag(sequence, POINTERS), [pairs])]
             else:
-                messages.append(Outgoing(body_tag(sequence, PACKED), item.pieces))
+                messages.append(wire.Outgoing(body_tag(sequence, PACKED), item.pieces))
         return messages
 
-    def _lend(self, item: IpcMessage, spans: npt.NDArray[np.int64]) -> tuple[list[Outgoing], bytes]:
-        announcements: list[Outgoing] = []
+    def _lend(self, item: IpcMessage, spans: npt.NDArray[np.int64]) -> tuple[list[wire.Outgoing], bytes]:
+        announcements: list[wire.Outgoing] = []
         before = item.lent[-1] if item.lent else None
         indices = used_regions(spans) if before is None else before.indices
         bases: list[int] = []
@@ -377,74 +323,72 @@ class ProducerProtocol:
         self.ledger.lend(before.addresses, lendings)
         return announcements, before.message
 
-    def _announce(self, region: Region) -> tuple[int, list[Outgoing]]:
+    def _announce(self, region: Region) -> tuple[int, list[wire.Outgoing]]:
         """Return where a region lies in the stream, and what to say of it, which is so once."""
         base, new = self.ledger.announce(region, region.uuid)
-        handle = [pack_region(base, handle_of(region))] if new else []
-        return base, [Outgoing(Control.REGION, handle, attachment=region)] if new else []
+        handle = [wire.pack_region(base, handle_of(region))] if new else []
+        return base, [wire.Outgoing(Control.REGION, handle, attachment=region)] if new else []
 
     @property
     def takes_partition(self) -> bool:
         return self.hello is not None and len(self._under_way) < self.hello.partitions
 
-    def partition(self, number: int, num_batches: int) -> list[Outgoing] | None:
+    def partition(self, number: int, num_batches: int) -> list[wire.Outgoing] | None:
         """Return what begins a partition, or ``None`` while as many as the reader takes are under way."""
         if not self.takes_partition:
             return None
         self._under_way.add(number)
         self.ledger.begin(number)
-        return [Outgoing(Control.PARTITION, [PartitionMark(number, num_batches, self.sequence).pack()])]
+        return [wire.Outgoing(Control.PARTITION, [PartitionMark(number, num_batches, self.sequence).pack()])]
 
-    def forget(self) -> list[Outgoing]:
+    def forget(self) -> list[wire.Outgoing]:
         """Announce anew, from now on, the regions that the stream needs: the reader may let go of the others."""
         if self.ledger.announced < MOST_ANNOUNCED:
             return []
         self.ledger.announce_anew()
-        return [Outgoing(Control.FORGET, [])]
+        return [wire.Outgoing(Control.FORGET, [])]
 
-    def end(self) -> list[Outgoing]:
-        """Return the end of the stream; no item may follow."""
+    def end(self) -> list[wire.Outgoing]:
         self.ended = True
         number = self._take_number()
-        return [] if self.role is Role.BODIES else [Outgoing(None, [pack_prefix(END, number)])]
+        return [] if self.role is Role.BODIES else [wire.Outgoing(None, [wire.pack_prefix(wire.END, number)])]
 
-    def welcome(self, welcome: Welcome) -> list[Outgoing]:
+    def welcome(self, welcome: wire.Welcome) -> list[wire.Outgoing]:
         """Return the answer to the hello, which comes before the first message of the stream."""
         if self.hello is None or self.role is Role.METADATA:
             return []
-        return [Outgoing(Control.WELCOME, [welcome.pack()])]
+        return [wire.Outgoing(Control.WELCOME, [welcome.pack()])]
 
-    def blocked(self, nbytes: int) -> list[Outgoing]:
+    def blocked(self, nbytes: int) -> list[wire.Outgoing]:
         """Return the message that tells the reader that it holds all the credit."""
-        return [] if self.hello is None else [Outgoing(Control.BLOCKED, [pack_u64(nbytes)])]
+        return [] if self.hello is None else [wire.Outgoing(Control.BLOCKED, [wire.pack_u64(nbytes)])]
 
-    def no_room(self, nbytes: int) -> list[Outgoing]:
+    def no_room(self, nbytes: int) -> list[wire.Outgoing]:
         """Return the message that tells the reader that it holds all the memory; nothing where that is not so."""
         holds = self.hello is not None and self.ledger.outstanding
-        return [Outgoing(Control.NO_ROOM, [pack_u64(nbytes)])] if holds else []
+        return [wire.Outgoing(Control.NO_ROOM, [wire.pack_u64(nbytes)])] if holds else []
 
-    def stop(self) -> list[Outgoing]:
+    def stop(self) -> list[wire.Outgoing]:
         """Return the answer to STOP, where neither the end nor an error was sent before."""
         answers = self._over and not (self._failed or self.ended)
-        return [Outgoing(Control.STOPPED, [])] if answers else []
+        return [wire.Outgoing(Control.STOPPED, [])] if answers else []
 
-    def ping(self) -> list[Outgoing]:
+    def ping(self) -> list[wire.Outgoing]:
         """Return the question whether the reader is there; nothing where it was asked, or knows no questions."""
         asks = self.hello is not None and self.role is not None and not self.pinged
         self.pinged |= asks
-        return [Outgoing(Control.PING, [])] if asks else []
+        return [wire.Outgoing(Control.PING, [])] if asks else []
 
-    def pong(self) -> list[Outgoing]:
-        """Return the answer to the reader's questions, one for all of them."""
+    def pong(self) -> list[wire.Outgoing]:
         owes, self.owes_pong = self.owes_pong, False
-        return [Outgoing(Control.PONG, [])] if owes else []
+        return [wire.Outgoing(Control.PONG, [])] if owes else []
 
-    def fail(self, error: BaseException) -> list[Outgoing]:
+    def fail(self, error: BaseException) -> list[wire.Outgoing]:
         """Return the message that reports an error, once, to a reader that knows such messages."""
         if self._failed or not self.takes_errors:
             return []
         self._failed = True
-        return [Outgoing(Control.ERROR, [pack_error(error)])]
+        return [wire.Outgoing(Control.ERROR, [pack_error(error)])]
 
     def _take_number(self) -> int:
         number = self.sequence
@@ -458,11 +402,10 @@ class ProducerProtocol:
     @property
     def returned(self) -> bool:
         """Whether the reader can look at nothing any more: what it was lent may be used again, and freed."""
-        return self.unused or not (self.ledger.outstanding or self.ledger.lends)
+        return self.unused or not (self.ledger.outstanding or self.ledger.lent)
 
     @property
     def stopped(self) -> bool:
-        """Whether the reader asked for nothing more before the end."""
         return self._over and not self.done
 
     @property

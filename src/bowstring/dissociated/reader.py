@@ -14,20 +14,9 @@ from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
+from bowstring.dissociated import wire
 from bowstring.dissociated.credits import FOLLOWED, Account
-from bowstring.dissociated.events import (
-    Announced,
-    Asked,
-    Awaited,
-    End,
-    Event,
-    Failed,
-    Forgotten,
-    PartitionBegun,
-    Pointers,
-    Stopped,
-    Welcomed,
-)
+from bowstring.dissociated.events import Announced, Asked, Event, Pointers, Signal
 from bowstring.dissociated.failures import unpack_error
 from bowstring.dissociated.partitions import (
     IncomingPartitions,
@@ -37,20 +26,6 @@ from bowstring.dissociated.partitions import (
 )
 from bowstring.dissociated.sequence import MessageSequence
 from bowstring.dissociated.tags import Control, is_body, is_pointers
-from bowstring.dissociated.wire import (
-    Hello,
-    Outgoing,
-    Welcome,
-    pack_addresses,
-    pack_answer,
-    pack_columns,
-    pack_follow,
-    pack_u64,
-    unpack_devices,
-    unpack_pairs,
-    unpack_region,
-    unpack_u64,
-)
 from bowstring.errors import BowstringError, BrokenError, ClosedError, DeadlineExceeded, ProtocolError
 from bowstring.ipc.flatbuf.message import MessageKind
 from bowstring.memory import EventHandle, Handle, KeyedHandle, LentHandle
@@ -64,7 +39,6 @@ if TYPE_CHECKING:
     from bowstring.dissociated.partitions import PartitionTicket
     from bowstring.limits import Limits
 
-_LONGEST_HELLO: Final = 2048
 _MOST_FREED: Final = 16_384
 # What a stream over two connections says on both.
 _BOTH: Final = frozenset({Control.PING, Control.PONG, Control.DONE, Control.STOP})
@@ -153,30 +127,27 @@ class ReaderProtocol:
         self._takes_events = events
         self._free_data = free_data
         self._unmapped: BowstringError | None = None
-        self._why_wait = ""
+        self.why_wait = ""  # why no stream here can wait for the server's event: it has to wait itself
         self._bodies_lost: BowstringError | None = None
         self._given_up = self._end_told = False
         self._stops = 0
         self.lent = self._freed = 0  # bodies
         # To be sent.
         self._to_free: list[npt.NDArray[np.uint64]] = []
-        self._credit = self._growth = 0
+        self.credit = self._growth = 0  # to give back, and by which the window grows
         self._owes_pong = self._owes_ping = False
         self._last_word: Control | None = None
 
     # What the server sends.
 
-    def begin_answered(self, welcome: Welcome) -> None:
+    def begin_answered(self, welcome: wire.Welcome) -> None:
         """Take WELCOME and the schema behind it, message 0, which nothing but regions came before."""
         self.handshake = Handshake.WELCOMED
         self.charged = welcome.charged
         self.sequence.begun, self.sequence.next = True, 1
 
     def receive(self, tag: int | None, body: Any, attachments: tuple[Any, ...] = ()) -> list[Event]:
-        """Take one message and return the events that follow from it.
-
-        `body` is bytes or, for a body of type 0, the memory that it landed in.
-        """
+        """Take one message, whose `body` may be the memory that it landed in; return the events that follow."""
         if self.phase is Phase.BROKEN:
             # With two connections the other one may go on: what it brings must not end the stream after all.
             raise ProtocolError("the stream broke before", hint="Its first error says why.")
@@ -186,7 +157,7 @@ class ReaderProtocol:
             event = self._receive_control(tag, body, attachments)
             if event is None:
                 return []
-            return [event, *(self._end() if isinstance(event, PartitionBegun) else [])]
+            return [event, *(self._end() if event is Signal.PARTITION else [])]
         except BaseException:
             if self.phase is not Phase.COMPLETE:
                 self.phase = Phase.BROKEN
@@ -196,7 +167,7 @@ class ReaderProtocol:
         if self.phase is Phase.FAILED:
             # Under way when the server gave up: nothing may end the stream after all, but what is lent is freed.
             if tag is not None and is_pointers(tag):
-                self._free_unseen([Pointers(*unpack_pairs(body))])
+                self._free_unseen([Pointers(*wire.unpack_pairs(body))])
             return []
         if self.handshake < Handshake.WELCOMED and (tag is not None or self._welcome_first):
             raise ProtocolError(
@@ -232,7 +203,7 @@ class ReaderProtocol:
         self._end_told = True
         if self.phase is Phase.OPEN:
             self.phase = Phase.COMPLETE
-        return [End()]
+        return [Signal.END]
 
     def _receive_control(self, tag: int, body: Any, attachments: tuple[Any, ...]) -> Event | None:
         if not self._extended:
@@ -240,42 +211,42 @@ class ReaderProtocol:
         handshake = self.handshake
         match tag:
             case Control.REGION:
-                base, handle = unpack_region(body)
+                base, handle = wire.unpack_region(body)
                 _check_attachments(handle, attachments)
                 return Announced(base, handle, attachments[0] if attachments else None)
             case Control.WELCOME if handshake is Handshake.WELCOMED:
                 raise ProtocolError("a server sends WELCOME once")
             case Control.WELCOME:
                 self.handshake = Handshake.WELCOMED
-                welcome = Welcome.unpack(body)
+                welcome = wire.Welcome.unpack(body)
                 self.charged = welcome.charged
-                return Welcomed(welcome)
+                return welcome
             case Control.DEVICES if handshake >= Handshake.ASKED:
                 raise ProtocolError("a server asks once which devices can be reached, before WELCOME")
             case Control.DEVICES:
                 self.handshake = Handshake.ASKED
-                return Asked(unpack_devices(body))
+                return Asked(wire.unpack_devices(body))
             case Control.EVENT if handshake >= Handshake.EVENT:
                 raise ProtocolError("a server names one event, before DEVICES and WELCOME")
             case Control.EVENT if not self._takes_events:
                 raise ProtocolError("a server names an event to a reader that takes none")
             case Control.EVENT:
                 self.handshake = Handshake.EVENT
-                return Awaited(EventHandle.unpack(bytes(body)))
+                return EventHandle.unpack(bytes(body))
             case Control.FORGET if self.follows:
-                return Forgotten()
+                return Signal.FORGET
             case Control.PARTITION:
                 if self.partitions is None:
                     raise ProtocolError("a server begins a partition, and was asked for none")
                 if self.phase is not Phase.FAILED:  # else what is under way is not taken
                     self.partitions.begin(PartitionMark.unpack(body), self.sequence.next)
-                return PartitionBegun()
+                return Signal.PARTITION
             case Control.ERROR:
-                failed = Failed(unpack_error(body))
+                error = unpack_error(body)
                 if self.phase in (Phase.OPEN, Phase.STOPPED):
-                    self.error = failed.error
+                    self.error = error
                     self._stop_taking()
-                return failed
+                return error
             case Control.PING:
                 self._owes_pong = True
             case Control.PONG:
@@ -284,12 +255,12 @@ class ReaderProtocol:
                 if self.use is Use.CLOSED:  # without STOP before it, it changes nothing
                     self._stops += 1
                     self._look_whether_stopped()
-                return Stopped()
+                return Signal.STOPPED
             case Control.BLOCKED:
-                self.account.blocked = unpack_u64(body)
-                self._credit += self.account.take_owed()
+                self.account.blocked = wire.unpack_u64(body)
+                self.credit += self.account.deliver(0)
             case Control.NO_ROOM:
-                self.account.no_room = unpack_u64(body)
+                self.account.no_room = wire.unpack_u64(body)
             case _:
                 raise ProtocolError("a server cannot say this", found=f"tag {tag:#x}")
         return None
@@ -300,19 +271,19 @@ class ReaderProtocol:
         self._free_unseen(self.sequence.drop_pointers())
 
     def _free_unseen(self, bodies: Iterable[Pointers]) -> None:
-        """Free what nobody will look at."""
         self._to_free += [body.addresses for body in bodies if len(body.addresses)]
 
     def _look_whether_stopped(self) -> None:
         """Take note that nothing more comes: each connection said STOPPED, or that of metadata brought the end."""
         connections = 1 if self._one_connection else 2
-        if self._stops and self.phase is Phase.OPEN and self._stops + self.sequence.end_came >= connections:
+        ended = self._stops + (self.sequence.end is not None)
+        if self._stops and self.phase is Phase.OPEN and ended >= connections:
             self.phase = Phase.STOPPED
             self._free_unseen(self.sequence.drop_pointers())
 
     def foreseen(self, prefixes: bytes | bytearray, tags: Sequence[int], kind: int) -> bool:
         """Whether pairs of metadata and body of one type are the next parts of the stream, all of them."""
-        fits = self.partitions is None or self.partitions.fits(len(tags))
+        fits = self.partitions is None or len(tags) <= self.partitions.to_come
         goes_on = self.error is None and self.phase is Phase.OPEN and self.use is Use.READING
         return goes_on and fits and self.sequence.foreseen(prefixes, tags, kind)
 
@@ -324,10 +295,7 @@ class ReaderProtocol:
         self.arrived(costs)
 
     def take_pointed(self, count: int, following: Any) -> bool:
-        """Count pairs with bodies of pointers that were foreseen; return whether the stream ends behind them.
-
-        It does not where the message `following` is anything else: that is for `receive`.
-        """
+        """Count pairs that were foreseen; return whether the message `following` is the end, and taken, too."""
         if self.partitions is not None:
             self.partitions.come(count)
             following = None  # whose marks are to be counted
@@ -345,19 +313,17 @@ class ReaderProtocol:
             raise error
         self._unmapped = self._unmapped or error
 
-    def could_not_wait(self, why: str) -> None:
-        """Note that no stream here can wait for the server's event: it has to wait itself."""
-        self._why_wait = why
-
-    def answer(self, why_not: str = "") -> tuple[bool, list[Outgoing]]:
+    def answer(self, why_not: str = "") -> tuple[bool, list[wire.Outgoing]]:
         """Return whether the server's memory is mapped, which `why_not` may prevent, and what to answer at once."""
         if self.handshake is not Handshake.ASKED:
             raise ProtocolError("a reader answers once, and what it was asked")
         self.handshake = Handshake.ANSWERED
         unmapped, self._unmapped = self._unmapped, None
         why = why_not or ("" if unmapped is None else in_words(unmapped))
-        waits = [Outgoing(Control.WAIT, [pack_answer(self._why_wait)])] if self._why_wait and not why else []
-        return not why, [*waits, Outgoing(Control.ANSWER, [pack_answer(why)])]
+        outgoing = [wire.Outgoing(Control.ANSWER, [wire.pack_answer(why)])]
+        if self.why_wait and not why:
+            outgoing.insert(0, wire.Outgoing(Control.WAIT, [wire.pack_answer(self.why_wait)]))
+        return not why, outgoing
 
     def begin(self) -> None:
         """Raise what kept a region from being mapped, where nobody asked."""
@@ -388,32 +354,21 @@ class ReaderProtocol:
         if self.partitions is not None:
             self.partitions.deliver()
         if until_delivered:
-            self._credit += self.account.deliver(credit)
+            self.credit += self.account.deliver(credit)
 
     def passed(self, partition: int) -> bool:
         return self.partitions is not None and self.partitions.last_taken >= partition
 
-    def give_credit(self, credit: int) -> None:
-        """Give credit back at once: for a dictionary that was read."""
-        self._credit += credit
-
     def free(self, ended: Iterable[Lent]) -> None:
-        """Take note of leases that ended."""
         for lent in ended:
             self._freed += 1
             self._to_free.append(lent.addresses)
-            self._credit += lent.credit
+            self.credit += lent.credit
             self.account.held -= lent.credit
 
     @property
     def all_freed(self) -> bool:
         return self._freed >= self.lent
-
-    @property
-    def starves(self) -> bool:
-        """Whether the server waits for what only the user holds: credit, or room in its pool."""
-        account = self.account
-        return bool(account.no_room and account.held) or account.falls_short
 
     def relieve(self, where: str) -> None:
         """Enlarge the window for a server that waits for what the user holds, or raise `Starved`."""
@@ -435,21 +390,20 @@ class ReaderProtocol:
                 self.use, self._last_word = Use.CLOSED, Control.STOP
 
     def give_up(self) -> None:
-        """Wait no longer for the answer to STOP."""
         self._given_up = True
         self._free_unseen(self.sequence.drop_pointers())
 
     def ask(self) -> None:
         self._owes_ping = True
 
-    def forked(self) -> list[Outgoing]:
+    def forked(self) -> list[wire.Outgoing]:
         """Return what to send when the process forks, or has: nothing where nothing is lent. Needs no lock."""
         lends = self._extended and not self.all_freed
-        return [Outgoing(Control.FORKED, [])] if lends else []
+        return [wire.Outgoing(Control.FORKED, [])] if lends else []
 
-    def unused(self) -> list[Outgoing]:
+    def unused(self) -> list[wire.Outgoing]:
         """Return the last message where nothing of the server's memory is looked at, nor open, any more."""
-        return [Outgoing(Control.UNUSED, [])] if self._extended else []
+        return [wire.Outgoing(Control.UNUSED, [])] if self._extended else []
 
     def lost(self, error: BowstringError, *, bodies: bool) -> bool:
         """Take note that a connection ended, by `error`; return whether that ends the stream.
@@ -492,7 +446,6 @@ class ReaderProtocol:
 
     @property
     def quiet(self) -> bool:
-        """Whether the server sends nothing more."""
         return self.phase is not Phase.OPEN
 
     @property
@@ -512,36 +465,35 @@ class ReaderProtocol:
 
     @property
     def has_news(self) -> bool:
-        """Whether `to_send` returns anything."""
         owes = self._owes_pong or self._owes_ping or self._last_word is not None
         owes = owes or (self.partitions is not None and len(self.partitions.said) > 0)
-        return owes or self._credit > 0 or self._growth > 0 or bool(self._to_free)
+        return owes or self.credit > 0 or self._growth > 0 or bool(self._to_free)
 
-    def to_send(self) -> tuple[list[Outgoing], list[Outgoing]]:
+    def to_send(self) -> tuple[list[wire.Outgoing], list[wire.Outgoing]]:
         """Return the messages that are due, which count as sent.
 
         The first ones go over the connection of bodies, the others over that of metadata, if there are two.
         """
-        outgoing: list[Outgoing] = []
+        outgoing: list[wire.Outgoing] = []
         freed, self._to_free = self._to_free, []
         if freed and self._free_data is not None:
             addresses = np.concatenate(freed)
             for at in range(0, len(addresses), _MOST_FREED):
-                part = pack_addresses(addresses[at : at + _MOST_FREED])
-                outgoing.append(Outgoing(self._free_data, [part]))
+                part = wire.pack_addresses(addresses[at : at + _MOST_FREED])
+                outgoing.append(wire.Outgoing(self._free_data, [part]))
         if self.partitions is not None and self.partitions.said:
-            outgoing.append(Outgoing(Control.TAKEN, [pack_taken(self.partitions.said)]))
+            outgoing.append(wire.Outgoing(Control.TAKEN, [pack_taken(self.partitions.said)]))
             self.partitions.said = []
         said = [
-            (Control.CREDIT, self._credit),
+            (Control.CREDIT, self.credit),
             (Control.PONG, None if self._owes_pong else 0),
             (Control.PING, None if self._owes_ping else 0),
             (Control.WINDOW, self._growth),
         ]
-        outgoing += [Outgoing(tag, [] if n is None else [pack_u64(n)]) for tag, n in said if n != 0]
+        outgoing += [wire.Outgoing(tag, [] if n is None else [wire.pack_u64(n)]) for tag, n in said if n != 0]
         if self._last_word is not None:
-            outgoing.append(Outgoing(self._last_word, []))
-        self._credit = self._growth = 0
+            outgoing.append(wire.Outgoing(self._last_word, []))
+        self.credit = self._growth = 0
         self._owes_pong = self._owes_ping = False
         self._last_word = None
         if not self._extended:
@@ -550,26 +502,15 @@ class ReaderProtocol:
 
 
 def opening(
-    location: Location, ticket: bytes, hello: Hello | None, partitions: Sequence[PartitionTicket] = ()
-) -> list[Outgoing]:
+    location: Location, ticket: bytes, hello: wire.Hello | None, partitions: Sequence[PartitionTicket] = ()
+) -> list[wire.Outgoing]:
     """Return what a client sends first on a connection: the hello, if the server knows it, and the ticket."""
-    messages = []
-    if hello is not None and location.hello is not None:
-        packed, columns = hello.pack(), hello.columns
-        if len(packed) > _LONGEST_HELLO and columns:
-            # A server accepts few bytes before the hello, by which it authenticates the reader.
-            packed = dataclasses.replace(hello, columns=None).pack()
-            messages.append(Outgoing(Control.COLUMNS, [pack_columns(columns)]))
-        messages.insert(0, Outgoing(location.hello, [packed]))
-        if hello.looks:
-            messages.append(Outgoing(Control.LOOK, []))
-        if hello.follows:
-            messages.append(Outgoing(Control.FOLLOW, [pack_follow(hello)]))
+    messages = [] if hello is None or location.hello is None else hello.say(location.hello)
     if partitions:
         request, bodies = PartitionRequest.of(partitions)
-        messages += [Outgoing(Control.PARTITIONS, [body]) for body in bodies]
+        messages += [wire.Outgoing(Control.PARTITIONS, [body]) for body in bodies]
         ticket = request.generation
-    messages.append(Outgoing(location.want_data, [ticket]))
+    messages.append(wire.Outgoing(location.want_data, [ticket]))
     return messages
 
 

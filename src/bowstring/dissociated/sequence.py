@@ -45,7 +45,7 @@ class MessageSequence:
         self._bodies: dict[int, Packed | Pointers] = {}
         # Messages without a byte that were given out before their empty body came, which may come yet.
         self._bodiless: dict[int, None] = {}
-        self._end: int | None = None
+        self.end: int | None = None  # the number of the end, which may come before other messages
         self.ended = False  # the end came, and all before it was returned
 
     def expect(self, tag: int, nbytes: int) -> None:
@@ -56,7 +56,7 @@ class MessageSequence:
 
     def foreseen(self, prefixes: bytes | bytearray, tags: Sequence[int], kind: int) -> bool:
         """Whether pairs of metadata and body of one type are surely the next parts of the stream, all of them."""
-        if not self.begun or self._metadata or self._bodies or self._end is not None:
+        if not self.begun or self._metadata or self._bodies or self.end is not None:
             return False
         first, count = self.next, len(tags)
         if first + count - 1 > SEQUENCE_MASK:  # they roll over
@@ -73,14 +73,13 @@ class MessageSequence:
         """Count pairs that were foreseen as given out; return whether the message `following` is the end."""
         self.next = (self.next + count) & SEQUENCE_MASK
         if following is not None and following == PREFIX.pack(END, self.next):
-            self._end, self.ended = self.next, True
+            self.end, self.ended = self.next, True
         return self.ended
 
     def add_metadata(self, message: Any) -> None:
-        """Take an untagged message: the metadata of a part, or the end of the stream."""
         kind, sequence, flatbuffer = unpack_prefix(message)
-        if kind == END and self._end is not None:
-            raise ProtocolError("the stream ends twice", expected=f"one end, {self._end}", found=sequence)
+        if kind == END and self.end is not None:
+            raise ProtocolError("the stream ends twice", expected=f"one end, {self.end}", found=sequence)
         self._check_number(sequence, "metadata")
         if sequence in self._metadata:
             raise ProtocolError("two metadata messages have the same number", found=sequence)
@@ -90,7 +89,7 @@ class MessageSequence:
                 "messages are missing before a metadata message", expected=awaited, found=sequence
             )
         if kind == END:
-            self._end = sequence
+            self.end = sequence
             beyond = [number for number in (*self._metadata, *self._bodies) if self._after(number, sequence)]
             if beyond or (sequence == self.next and not self.begun):
                 raise ProtocolError(
@@ -132,7 +131,7 @@ class MessageSequence:
             self._bodies[sequence] = Pointers(*unpack_pairs(body))
         else:
             self._bodies[sequence] = Packed(body)
-            self._account.early += _nbytes_of(body)
+            self._account.early += getattr(body, "nbytes", 0)
         self._bound_early()
 
     def complete(self) -> list[Part]:
@@ -145,7 +144,7 @@ class MessageSequence:
             elif self.next in self._bodies:
                 body = self._bodies.pop(self.next)
                 if isinstance(body, Packed):
-                    self._account.early -= _nbytes_of(body.body)
+                    self._account.early -= getattr(body.body, "nbytes", 0)
             elif message.body_length == 0 and not self._in_order:
                 body = None
                 if len(self._bodiless) >= self._limits.early_messages:
@@ -157,15 +156,14 @@ class MessageSequence:
             self._metadata_bytes -= len(message.data)
             parts.append(Part(self.next, message, body))
             self.next = (self.next + 1) & SEQUENCE_MASK
-        if self._end == self.next and not self.ended:
-            self.ended = True
+        self.ended = self.ended or self.end == self.next
         return parts
 
     def _check_number(self, sequence: int, what: str) -> None:
         """Refuse the number of a message that was there already, or can never be."""
-        if self._end is not None and self._after(sequence, self._end):
+        if self.end is not None and self._after(sequence, self.end):
             raise ProtocolError(
-                f"{what} beyond the end of the stream", expected=f"below {self._end}", found=sequence
+                f"{what} beyond the end of the stream", expected=f"below {self.end}", found=sequence
             )
         if not self._after(sequence, self.next):
             raise ProtocolError(f"{what} for a message that was complete", expected=self.next, found=sequence)
@@ -173,11 +171,6 @@ class MessageSequence:
     def _after(self, sequence: int, other: int) -> bool:
         """Whether a number is `other` or comes behind it; numbers roll over."""
         return ((sequence - other) & SEQUENCE_MASK) < _HALF
-
-    @property
-    def end_came(self) -> bool:
-        """Whether the end has come, maybe before other messages."""
-        return self._end is not None
 
     def drop_pointers(self) -> list[Pointers]:
         """Return the bodies of pointers that lack their metadata, and forget them."""
@@ -188,7 +181,7 @@ class MessageSequence:
     @property
     def metadata_complete(self) -> bool:
         """Whether the end has come and all metadata before it: a connection of metadata brings nothing more."""
-        return self._end is not None and len(self._metadata) == (self._end - self.next) & SEQUENCE_MASK
+        return self.end is not None and len(self._metadata) == (self.end - self.next) & SEQUENCE_MASK
 
     @property
     def lacks_body(self) -> bool:
@@ -221,11 +214,6 @@ class MessageSequence:
     def missing(self) -> str:
         half = "its body" if self.lacks_body else "its metadata"
         return f"message {self.next} lacks {half}"
-
-
-def _nbytes_of(body: Any) -> int:
-    """Return the length of a packed body, where what stands for it has one."""
-    return getattr(body, "nbytes", 0)
 
 
 def packed_cost(message: Message, nbytes: int) -> int:

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import numpy as np
 
-from bowstring.dissociated.tags import SEQUENCE_MASK
+from bowstring.dissociated.tags import SEQUENCE_MASK, Control
 from bowstring.errors import ProtocolError
 from bowstring.memory import Handle, KeyedHandle, LentHandle, unpack_handle
 
@@ -33,6 +33,7 @@ ROW_BYTES: Final = 16
 PREFIX_BYTES: Final = PREFIX.size
 _U64: Final = struct.Struct("<Q")
 _MOST_TICKET: Final = 4096
+_LONGEST_HELLO: Final = 2048
 
 
 @dataclasses.dataclass(slots=True)
@@ -76,6 +77,45 @@ class Hello:
     def pack(self) -> bytes:
         return json.dumps(dict(zip(_HELLO_FIELDS, _hello_fields(self), strict=True))).encode()
 
+    def say(self, tag: int) -> list[Outgoing]:
+        """Return the hello, whose tag the server names, and what goes beside it."""
+        packed, beside = self.pack(), []
+        if len(packed) > _LONGEST_HELLO and self.columns:
+            # A server accepts few bytes before the hello, by which it authenticates the reader.
+            packed = dataclasses.replace(self, columns=None).pack()
+            columns = json.dumps({"columns": list(self.columns)}).encode()
+            beside.append(Outgoing(Control.COLUMNS, [columns]))
+        if self.looks:
+            beside.append(Outgoing(Control.LOOK, []))
+        if self.follows:
+            follow = json.dumps({"follow": self.follow, "since": self.since}).encode()
+            beside.append(Outgoing(Control.FOLLOW, [follow]))
+        return [Outgoing(tag, [packed]), *beside]
+
+    def hear(self, tag: int, body: bytes) -> Hello | None:
+        """Return the hello with what a message beside it says; ``None`` where the message is another one."""
+        may_look = not (self.looks or self.partitions or self.follows)
+        match tag:
+            case Control.COLUMNS:
+                if self.columns is not None:
+                    raise ProtocolError("columns come once, and a hello that names none comes first")
+                columns = _columns(json_object(body, "message of columns"))
+                return dataclasses.replace(self, columns=columns)
+            case Control.LOOK if may_look:
+                return dataclasses.replace(self, looks=True)
+            case Control.FOLLOW if may_look:
+                fields = json_object(body, "message of a follower")
+                follow, since = fields.get("follow"), fields.get("since")
+                if not (
+                    isinstance(follow, bool) and (since is None or _is_text(since)) and (follow or since)
+                ):
+                    raise ProtocolError(
+                        "a follower says whether it follows, and from which position",
+                        found=f"{_shown(follow)}, {_shown(since)}",
+                    )
+                return dataclasses.replace(self, follow=follow, since=since)
+        return None
+
     @classmethod
     def unpack(cls, data: bytes) -> Hello:
         fields = json_object(bytes(data), "hello")
@@ -86,6 +126,9 @@ class Hello:
             raise ProtocolError("the window in a hello must be a number of bytes", found=_shown(window))
         if token is not None and not isinstance(token, str):
             raise ProtocolError("the token in a hello must be a string")
+        partitions = fields.get("partitions", 0)
+        if type(partitions) is not int or not 0 <= partitions < 1 << 31:
+            raise ProtocolError("partitions in a hello must be a number of them", found=_shown(partitions))
         version = fields.get("version")
         if type(version) is not int or version < 1:
             raise ProtocolError("the hello has no version", expected=VERSION, found=_shown(version))
@@ -99,7 +142,7 @@ class Hello:
             fields.get("tries") is True,
             fields.get("events") is True,
             _shard(fields.get("shard")),
-            _partitions(fields.get("partitions", 0)),
+            partitions,
         )
 
 
@@ -156,12 +199,6 @@ class Welcome:
         )
 
 
-def _partitions(value: Any) -> int:
-    if type(value) is int and 0 <= value < 1 << 31:
-        return value
-    raise ProtocolError("partitions in a hello must be a number of them", found=_shown(value))
-
-
 def _shard(value: Any) -> tuple[int, int] | None:
     if value is None:
         return None
@@ -179,33 +216,6 @@ def _columns(fields: dict[str, Any]) -> tuple[str, ...] | None:
     if not (isinstance(columns, list) and all(map(_is_text, columns))):
         raise ProtocolError("columns in a hello must be a list of names", found=_shown(columns))
     return tuple(columns)
-
-
-def pack_columns(columns: Sequence[str]) -> bytes:
-    """Return the message with the columns of a hello that would be too long with them."""
-    return json.dumps({"columns": list(columns)}).encode()
-
-
-def unpack_columns(data: bytes) -> tuple[str, ...] | None:
-    """Read the columns that come behind a hello."""
-    return _columns(json_object(bytes(data), "message of columns"))
-
-
-def pack_follow(hello: Hello) -> bytes:
-    """Return the message that says that a reader follows, and from which position."""
-    return json.dumps({"follow": hello.follow, "since": hello.since}).encode()
-
-
-def unpack_follow(data: bytes) -> tuple[bool, str | None]:
-    """Read the message that says that a reader follows."""
-    fields = json_object(bytes(data), "message of a follower")
-    follow, since = fields.get("follow"), fields.get("since")
-    if not (isinstance(follow, bool) and (since is None or _is_text(since)) and (follow or since)):
-        raise ProtocolError(
-            "a follower says whether it follows, and from which position",
-            found=f"{_shown(follow)}, {_shown(since)}",
-        )
-    return follow, since
 
 
 def json_object(data: bytes, what: str) -> dict[str, Any]:
@@ -274,11 +284,9 @@ def unpack_pairs(body: bytes | memoryview) -> tuple[int, npt.NDArray[np.uint64]]
     pairs = table[1:]
     if count != len(pairs):
         raise ProtocolError("a body of pointers miscounts its buffers", expected=count, found=len(pairs))
-    # Sum as Python integers: lengths near 2**64 must not wrap.
-    if sum(pairs[:, 1].tolist()) != total:
-        raise ProtocolError(
-            "a body of pointers gives a wrong total", expected=sum(pairs[:, 1].tolist()), found=total
-        )
+    summed = sum(pairs[:, 1].tolist())  # as Python integers: lengths near 2**64 must not wrap
+    if summed != total:
+        raise ProtocolError("a body of pointers gives a wrong total", expected=summed, found=total)
     return total, pairs
 
 

@@ -274,21 +274,21 @@ class Session(Sender):
             case producer.Wanted(ticket=ticket):
                 self._begin(ticket)
                 self._channel.restriction = None
-            case producer.ListWanted():
+            case producer.Heard.LIST:
                 self._say(list_of(self._catalogue.infos(authenticated=self._is_known)))
                 self._over = True  # once that was sent
-            case producer.Pinged():
+            case producer.Heard.PING:
                 self._pay_pongs()
-            case producer.Answered():
+            case producer.Heard.ANSWERED:
                 self._start_sending()
             case producer.Taken(partitions=numbers):
                 self._let_go(lambda each: each.taken(numbers, self._protocol.ledger.holds))
-            case producer.Freed() if isinstance(self._source, Followed):
+            case producer.Heard.FREED if isinstance(self._source, Followed):
                 if self._source.blocked and self._sender is not None:
                     self._sender.ring()
-            case producer.Freed():
+            case producer.Heard.FREED:
                 self._let_go(lambda each: each.emptied(self._protocol.ledger.take_emptied()))
-            case producer.Stopped() | producer.Done():
+            case producer.Heard.STOPPED | producer.Heard.DONE:
                 with self._changed:
                     self._stopped = True
                     self._changed.notify_all()

@@ -52,7 +52,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
     from bowstring.client.connection.remote import RemoteMemory
-    from bowstring.client.connection.runs import PointedPairs, Run
+    from bowstring.client.connection.wire import Run
     from bowstring.columnar.layout import Layout
     from bowstring.dissociated.reader import ReaderProtocol
     from bowstring.ipc.compression.device.decompress import DeviceBodies
@@ -77,6 +77,11 @@ class Assembled(NamedTuple):
     """These, whose offsets nobody has looked at."""
     cost: int = 0
     """What its packed body takes of the credit until it is delivered, as the reader counts."""
+
+    @property
+    def is_ready(self) -> bool:
+        """Whether nothing is to be waited for: neither the producer's work, nor a device."""
+        return self.awaited is None and self.batch.device.is_host
 
 
 class Assembler:
@@ -113,7 +118,6 @@ class Assembler:
 
     @functools.cached_property
     def _memo(self) -> DictionaryMemo:
-        """The dictionaries that came, and may be used still."""
         return DictionaryMemo(self._layout)
 
     def take(self, part: Part) -> Assembled | None:
@@ -127,21 +131,23 @@ class Assembler:
             self.begin(decoded.schema, decoded.layout)
             return None
         assert self._layout is not None
+        copied = self._protocol.follows or self._reads is not None or isinstance(part.body, Packed)
         if kind is MessageKind.DICTIONARY_BATCH:
-            self._take_dictionary(part)
+            dictionary = decode_dictionary(part.message)
+            values = self._batch(part, dictionary.batch, self._memo.layout_of(dictionary.id), resident=True)
+            self._memo.take(dictionary.id, values, is_delta=dictionary.is_delta)
+            if copied:
+                self._protocol.credit += self._credit(dictionary.batch)
             return None
         header = decode_record_batch(part.message)
         batch = self._batch(part, header, self._layout)
-        copied = self._protocol.follows or self._reads is not None or isinstance(part.body, Packed)
-        found = Assembled(batch, batch.nbytes, self._credit(header), copied)
+        credit, cost = self._credit(header), 0
         if isinstance(part.body, Packed):
             lengths = header.buffers[:, 1]
-            cost = Account.cost(found.credit or int(lengths.sum()), len(lengths), part.body.body.nbytes)
-            found = found._replace(cost=cost)
-        if self._unchecked:
-            found = found._replace(awaited=self.awaited, unchecked=tuple(self._unchecked))
-            self._unchecked.clear()
-        return found
+            cost = Account.cost(credit or int(lengths.sum()), len(lengths), part.body.body.nbytes)
+        unchecked, self._unchecked = tuple(self._unchecked), []
+        awaited = self.awaited if unchecked else None
+        return Assembled(batch, batch.nbytes, credit, copied, awaited, unchecked, cost)
 
     def take_run(self, run: Run) -> list[Assembled]:
         """Make batches of a run: those in front that are surely right."""
@@ -168,8 +174,8 @@ class Assembler:
             ]
         return taken
 
-    def take_pairs(self, pairs: PointedPairs) -> list[Assembled]:
-        """Make batches of pairs with bodies of pointers: those in front that are surely right."""
+    def take_pairs(self, messages: Sequence[bytes], bodies: Sequence[bytes]) -> list[Assembled]:
+        """Make batches of untagged messages and their bodies of pointers: those in front that are surely right."""
         layout, kernel = self._layout, self._kernel
         if layout is None or kernel is None or self._unchecked or self._remote is not None:
             return []
@@ -178,7 +184,7 @@ class Assembler:
         dictionaries = self._memo.all(layout) if layout.dictionaries else {}
         if dictionaries is None:
             return []
-        bodies = pairs.bodies[: kernel.most(max(map(len, pairs.bodies)) // ROW_BYTES)]
+        bodies = bodies[: kernel.most(max(map(len, bodies)) // ROW_BYTES)]
         # Rows of the buffers, behind the total and count of each body.
         named = np.frombuffer(b"".join(map(_ROWS, bodies)), "<u8").reshape(-1, 2)
         lengths, counts, at = named[:, 1].tolist(), [], 0
@@ -199,10 +205,10 @@ class Assembler:
         for region in regions:
             if not region.device.is_host:
                 return []
-        decoded = kernel.pointed(pairs.messages, PREFIX_BYTES, counts, spans, regions)
+        decoded = kernel.pointed(messages, PREFIX_BYTES, counts, spans, regions)
         if decoded is None:
             return []
-        held, addresses = Dictionaries(dictionaries), named[:, 0]
+        shared, addresses = Dictionaries(dictionaries), named[:, 0]
         # As an offset, 0 is as good as any: nothing is lent where the length is 0, too.
         is_lent = None if all(lengths[:at]) else (named != 0).any(axis=1)
         taken = []
@@ -222,7 +228,7 @@ class Assembler:
                 spans=table,
                 regions=used,
                 variadic_counts=variadic,
-                dictionaries=held,
+                dictionaries=shared,
                 lease=Lease(used, None if lent is None else self._notes, lent),
                 device=used[0].device if used else None,
             )
@@ -296,13 +302,8 @@ class Assembler:
         """Let go of the regions: only the batches that use them keep them now."""
         self.announced = AnnouncedRegions(self._limits)
         self.awaited = None
-
-    def begin_partition(self) -> None:
-        """Let go of the dictionaries and regions of the partition before: what follows uses its own."""
-        self.forget_regions()
         if self._remote is not None:
             self._remote.forget()
-        self.finish()
 
     def finish(self) -> None:
         """Let go of the dictionaries: no more batches will need them."""
@@ -311,36 +312,27 @@ class Assembler:
 
     def begin(self, schema: pa.Schema, layout: Layout) -> None:
         """Take the schema of the stream, and its layout, which were decoded before."""
-        self.schema = schema
-        self._layout = layout
-        self._kernel = BatchDecoder.of(self._layout, self._limits)
-
-    def _take_dictionary(self, part: Part) -> None:
-        header = decode_dictionary(part.message)
-        values = self._batch(part, header.batch, self._memo.layout_of(header.id), resident=True)
-        self._memo.take(header.id, values, is_delta=header.is_delta)
-        if isinstance(part.body, Packed) or self._reads is not None or self._protocol.follows:
-            self._protocol.give_credit(self._credit(header.batch))
+        self.schema, self._layout = schema, layout
+        self._kernel = BatchDecoder.of(layout, self._limits)
 
     def _batch(
         self, part: Part, header: RecordBatchHeader, layout: Layout, *, resident: bool = False
     ) -> Batch:
-        where = f"message {part.sequence}"
         # Those that a dictionary uses itself are looked for when a batch uses it.
         dictionaries = {} if resident else self._memo.complete(layout, header.nodes)
-        came = part.body
-        if came is None and part.message.body_length == 0:
-            came = Packed(wrap(b""))
-        match came:
+        landed = part.body
+        if landed is None and part.message.body_length == 0:
+            landed = Packed(wrap(b""))
+        match landed:
             case Pointers():
-                return self._pointed(part, came, header, layout, dictionaries, resident=resident)
+                return self._pointed(part, landed, header, layout, dictionaries, resident=resident)
             case Packed(body=body):
                 if body.nbytes != part.message.body_length:
                     raise ProtocolError(
                         "a packed body has another length than its metadata says",
                         expected=part.message.body_length,
                         found=body.nbytes,
-                        where=where,
+                        where=f"message {part.sequence}",
                     )
                 # Dictionaries grow on the host, and go to the device as they are when a batch uses them.
                 if not body.device.is_host and (resident or header.compression is not None):
@@ -348,9 +340,9 @@ class Assembler:
                         body = wrap(body.to_host())
                 lease = Lease((body.region,))
                 with contextlib.nullcontext() if body.device.is_host else body.device.aside():
-                    made = None if resident else self._compiled(part, body, layout, dictionaries, lease)
-                    if made is not None:
-                        return made
+                    batch = None if resident else self._compiled(part, body, layout, dictionaries, lease)
+                    if batch is not None:
+                        return batch
                     return unpack(
                         header,
                         layout,
@@ -363,7 +355,7 @@ class Assembler:
                         target=None if resident else self._bodies,
                     )
             case _:
-                raise ProtocolError("a body is missing", where=where)
+                raise ProtocolError("a body is missing", where=f"message {part.sequence}")
 
     def _compiled(
         self, part: Part, body: Buffer, layout: Layout, dictionaries: dict[int, Dictionary], lease: Lease
@@ -379,8 +371,8 @@ class Assembler:
             return batch
         if self._bodies is not None:
             return None
-        made = decompressed_batches(decoded, layout, body, dictionaries, lease, DEFAULT_DECOMPRESSION)
-        return made[0] if made else None
+        batches = decompressed_batches(decoded, layout, body, dictionaries, lease, DEFAULT_DECOMPRESSION)
+        return batches[0] if batches else None
 
     def resolve(self, pairs: npt.NDArray[np.uint64]) -> tuple[npt.NDArray[np.int64], tuple[Region, ...]]:
         """Turn the addresses and lengths of a body into memory of this process, which a batch can view."""
@@ -412,9 +404,8 @@ class Assembler:
         spans, regions = self.resolve(body.pairs)
         addresses = body.addresses
         device = None if not regions or regions[0].device.is_host else regions[0].device
-        held = not (resident or self._reads is not None or self._protocol.follows)
-        credit = self._credit(header) if held else 0
-        lent = self._protocol.lend(addresses, credit, device)
+        is_held = not (resident or self._reads is not None or self._protocol.follows)
+        lent = self._protocol.lend(addresses, self._credit(header) if is_held else 0, device)
         if self._reads is not None and lent is not None:  # what was read is not needed any more
             self._notes.put(lent)
             lent = None

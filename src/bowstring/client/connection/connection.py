@@ -10,19 +10,11 @@ import threading
 import time
 from typing import TYPE_CHECKING, Final
 
+from bowstring import errors
+from bowstring.client.connection.device import order
 from bowstring.client.connection.sending import Sending
 from bowstring.client.stream import Readiness
-from bowstring.errors import (
-    BowstringError,
-    BrokenError,
-    ClosedError,
-    DeadlineExceeded,
-    EndOfStream,
-    ForkedError,
-    LimitExceeded,
-    ProtocolError,
-    without_frames,
-)
+from bowstring.dissociated.reader import Use
 from bowstring.transport.loop import Job, do_in_loop
 from bowstring.transport.sockets import StreamChannel
 from bowstring.transport.threads import report_uncaught, run_in_thread
@@ -51,6 +43,7 @@ class Connection(Sending):
     # When a caller read, and when the producer was asked whether it is there.
     _read = _asked = 0.0
     _waiting = False  # whether a task waits
+    _patient_until: float | None = None  # for the answer to STOP
 
     def start(self) -> None:
         """Have the stream kept alive; called by the stream that ends that."""
@@ -61,7 +54,7 @@ class Connection(Sending):
                     self._has_thread = True
                     run_in_thread(self._hear_always, wire, name="bowstring-client-reader")
             self._keep()
-        except LimitExceeded as error:  # it ends, whatever came of it
+        except errors.LimitExceeded as error:  # it ends, whatever came of it
             with self.lock:
                 self._protocol.abort(copy.copy(error))
                 self._batches.clear()
@@ -70,7 +63,6 @@ class Connection(Sending):
             raise
 
     def schema(self) -> pa.Schema:
-        """Return the schema, waiting for it."""
         # An ordinary answer, of one data set and to a hello, is taken at once.
         is_ordinary = self.extended and self._protocol.partitions is None and len(self._wires) == 1
         if is_ordinary and not self.opened:
@@ -107,7 +99,7 @@ class Connection(Sending):
                         raise copy.copy(protocol.behind_end)
                     protocol.read_to_end()
                     self._look()
-                    raise EndOfStream("there are no more batches")
+                    raise errors.EndOfStream("there are no more batches")
                 assembled = self._batches[0]
                 if assembled is ordered or assembled.awaited is None:
                     batch = assembled.batch
@@ -131,7 +123,7 @@ class Connection(Sending):
                             self._send_due()
                     return batch
             # Without the lock, because a device may be waited for; whoever calls again asks for it again.
-            failed = self._device.order(assembled)
+            failed = order(assembled, self._streams, self._held_back, self.limits.device_timeout)
             ordered = None if failed is not None else assembled
             del assembled  # what is raised keeps this frame
             if failed is not None:
@@ -146,10 +138,9 @@ class Connection(Sending):
         with self.lock:
             if self._batches and not self.closed:
                 first = self._batches[0]
-                at_once = first.awaited is None and first.batch.device.is_host
-                found = Readiness.READY if at_once else Readiness.SLOW
+                readiness = Readiness.READY if first.is_ready else Readiness.SLOW
             elif self.closed or self._complete or self._protocol.error is not None:
-                found = Readiness.READY
+                readiness = Readiness.READY
             else:
                 if wake not in self._wakes:
                     self._wakes.append(wake)
@@ -163,13 +154,13 @@ class Connection(Sending):
             if self._waiting:
                 self._waiting = False
                 self.counters.seconds_waited += time.monotonic() - began
-            return found
+            return readiness
 
     def _feed(self) -> None:
         """Enlarge the window where the producer waits for memory that only the user holds, or raise `Starved`."""
         # Once all that was freed is counted, what devices were reading included.
         counts = not self._notes.empty() or self._settling or bool(self._busy)
-        if self._protocol.starves and not counts:
+        if not counts:
             self._protocol.relieve(f"batch {self.counters.batches}")
 
     # A caller that waits.
@@ -183,10 +174,13 @@ class Connection(Sending):
             self._send_due()
             self._read = time.monotonic()
             try:
-                if self._has_thread or not turn.take():
-                    self._wait_for_others(ready)
-                else:
+                if not self._has_thread and turn.take():
                     self._receive(idle)
+                else:  # until who receives has something, or gives its turn away
+                    with self.lock:
+                        is_news = ready() or self.closed or self._protocol.error is not None
+                        if not is_news and (self._has_thread or turn):
+                            self._changed.wait(_LOOK)
             finally:
                 if None in turn and turn[None] == me:
                     del turn[None]  # before any call: an interrupt as one begins would keep the turn
@@ -199,17 +193,10 @@ class Connection(Sending):
         self._read = now = time.monotonic()
         self.counters.seconds_waited += now - began
 
-    def _wait_for_others(self, ready: Callable[[], bool]) -> None:
-        """Wait until who receives has something, or gives its turn away."""
-        with self.lock:
-            is_news = ready() or self.closed or self._protocol.error is not None
-            if not is_news and (self._has_thread or self._turn):
-                self._changed.wait(_LOOK)
-
     def _has_come(self, ready: Callable[[], bool], began: float, seconds: float, *, feeds: bool) -> bool:
         with self.lock:
             if self.closed:  # first of all: what was dropped then must not look like the end
-                raise ClosedError("the stream is closed")
+                raise errors.ClosedError("the stream is closed")
             if ready():
                 return True
             if (error := self._protocol.error) is not None:
@@ -225,7 +212,7 @@ class Connection(Sending):
     def _check_wait(self, began: float) -> None:
         """Raise `DeadlineExceeded` if a call waited for longer than its user wants."""
         if self._timeout is not None and time.monotonic() >= began + self._timeout:
-            raise DeadlineExceeded(
+            raise errors.DeadlineExceeded(
                 "no batch came in time",
                 expected=f"one within {self._timeout:g} s (connect(timeout=…))",
                 where=self.peer,
@@ -239,7 +226,7 @@ class Connection(Sending):
         # One that answers questions must be heard on each connection.
         silent_since = max(began, (min if self.extended else max)(heard, default=began))
         if time.monotonic() - silent_since > seconds and not any(wire.busy for wire in wires):
-            raise DeadlineExceeded(
+            raise errors.DeadlineExceeded(
                 "the producer was silent for too long",
                 expected=f"something within {seconds} s (Limits.connect_timeout, reply_timeout)",
                 found=self._protocol.missing,
@@ -295,14 +282,16 @@ class Connection(Sending):
             came = take(wire, seconds)
             wire.done = wire.channel.position
             return came
-        except BowstringError as error:
+        except errors.BowstringError as error:
             # Its frames hold the stream, which holds it, and so does the channel.
             wire.over = True
-            self.lost(wire, without_frames(error))
+            self.lost(wire, errors.without_frames(error))
         except Exception as error:  # noqa: BLE001  the reader must hear of it, not who received
             wire.over = True
-            failure = ProtocolError("the stream cannot be read", found=f"{type(error).__name__}: {error}")
-            failure.__cause__ = without_frames(error)
+            failure = errors.ProtocolError(
+                "the stream cannot be read", found=f"{type(error).__name__}: {error}"
+            )
+            failure.__cause__ = errors.without_frames(error)
             self.fail(failure)
         except BaseException:
             if not 0 <= wire.done == wire.channel.position:  # something was received that is not with us
@@ -317,14 +306,10 @@ class Connection(Sending):
 
         It ends with a packed body: the next one may need memory that only the user can let go.
         """
-        run = wire.receive_run(seconds)
-        if run is not None:
-            for index in range(self.take_run(run), len(run.tags)):
-                message, tag, body = run.pair(index)
-                self.hear(None, message, ())
-                self.hear(tag, body, ())
-        if run is not None or wire.runs.begun:
-            return run is not None
+        if self.take_run(wire, seconds):
+            return True
+        if wire.begun:
+            return False
         received, begun = wire.receive_whole(seconds)
         self.hear_all(received)
         rest = wire.receive(seconds) if begun else None
@@ -342,7 +327,7 @@ class Connection(Sending):
 
     def _attend(self) -> float | None:
         """Do what the loop does for the stream; return after how many seconds to look again."""
-        self._pauses.note()
+        self.patience.note_look()
         self._rung = False
         seconds = None
         try:
@@ -352,11 +337,13 @@ class Connection(Sending):
             report_uncaught()
             self._notes.ring = None
             with contextlib.suppress(Exception):
-                self.fail(BrokenError("the stream cannot be kept", found=f"{type(error).__name__}: {error}"))
+                self.fail(
+                    errors.BrokenError("the stream cannot be kept", found=f"{type(error).__name__}: {error}")
+                )
             if not self.over:  # what was lent is given back by a worker, as this job is over
                 do_in_loop(Job(self._send_waiting, "bowstring-client-sender"))
             return None
-        return None if self.over or seconds is None else self._pauses.expect(seconds)
+        return None if self.over or seconds is None else self.patience.expect(seconds)
 
     def _do_due(self) -> float:
         """Do what time demands, receive what is there if nobody reads, and send what is due."""
@@ -364,7 +351,10 @@ class Connection(Sending):
         if looks:
             try:
                 now = time.monotonic()
-                self.look_at_clock(now)
+                if self._protocol.use is Use.CLOSED and self._patient_until is None:
+                    self._patient_until = now + self.limits.close_timeout
+                if self._patient_until is not None and now > self._patient_until:
+                    self._protocol.give_up()  # on a producer that does not answer STOP in time
                 if self._awaited and self._waiting and self._is_silent(now):
                     self._protocol.ask()
             finally:
@@ -415,7 +405,8 @@ class Connection(Sending):
         return all(_watched(wire.channel, lambda fds: loop.wait_for(self._job, fds)) for wire in self._heard)
 
     def _give_turn(self) -> None:
-        if self._turn.give():
+        if self._turn.get(None) == threading.get_ident():
+            self._turn.clear()
             self.wake()
 
 
@@ -423,5 +414,5 @@ def _watched(channel: Channel, register: Callable[[Sequence[int]], None]) -> boo
     """Register what a connection waits for; false where receiving says at once that it is over."""
     try:
         return channel.watch(register)
-    except (ClosedError, ForkedError):
+    except (errors.ClosedError, errors.ForkedError):
         return False

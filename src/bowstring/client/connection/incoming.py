@@ -4,61 +4,55 @@ from __future__ import annotations
 
 import collections
 import copy
-import functools
+import itertools
 import os
 import threading
+import time
 from typing import TYPE_CHECKING, Any, Final
 
 from bowstring.client.connection.assembler import Assembled, Assembler
-from bowstring.client.connection.device import DeviceHandshake, announce
+from bowstring.client.connection.device import why_not_here
 from bowstring.client.connection.keeper import Patience
-from bowstring.client.connection.remote import RemoteMemory, cuda_token
-from bowstring.client.connection.runs import PointedPairs
-from bowstring.client.connection.wire import Wire, open_wires
+from bowstring.client.connection.remote import RemoteMemory
+from bowstring.client.connection.wire import MOST_AT_ONCE, Wire, open_wires
 from bowstring.client.stream import Counters
-from bowstring.dissociated.events import (
-    Announced,
-    Asked,
-    Awaited,
-    End,
-    Event,
-    Failed,
-    Forgotten,
-    Part,
-    PartitionBegun,
-    Stopped,
-    Welcomed,
-)
+from bowstring.dissociated import events
+from bowstring.dissociated.opening import Beginning
 from bowstring.dissociated.position import version_of
-from bowstring.dissociated.reader import Handshake, Phase, ReaderProtocol
-from bowstring.dissociated.tags import PACKED, POINTERS
-from bowstring.dissociated.wire import PREFIX_BYTES
+from bowstring.dissociated.reader import Handshake, Phase, ReaderProtocol, in_words
+from bowstring.dissociated.tags import PACKED, POINTERS, TYPE_SHIFT
+from bowstring.dissociated.wire import PREFIX_BYTES, ROW_BYTES, Welcome
 from bowstring.errors import (
     BowstringError,
     ForkedError,
+    InvalidRegion,
+    NotOnDevice,
     ProtocolError,
+    without_frames,
 )
 from bowstring.ipc.compression.device.decompress import DeviceBodies
-from bowstring.memory import mappings
+from bowstring.ipc.flatbuf.schema import decode_schema_message
+from bowstring.memory import EventHandle, OpenedEvent, mappings
 from bowstring.memory.devices import device_by_name
+from bowstring.memory.handle import IPC_TOKEN_BYTES
 from bowstring.transport.descriptors import close_all
+from bowstring.transport.framing import whole_messages
 from bowstring.transport.loop import RingingQueue
+from bowstring.transport.sockets import StreamChannel
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from bowstring.client.connection.runs import Run
     from bowstring.client.connection.wire import Received
     from bowstring.client.reading import Reading
     from bowstring.columnar.batch import Batch
     from bowstring.dissociated.endpoint import Endpoint
     from bowstring.dissociated.partitions import PartitionTicket
-    from bowstring.dissociated.wire import Welcome
     from bowstring.memory import Region
-
 
 # Messages that cannot be taken together are hardly followed by others that can.
 _TRIES: Final = 3
+_SIZE_BYTES: Final = 8
 
 
 class Incoming:
@@ -68,18 +62,18 @@ class Incoming:
         self, endpoint: Endpoint, reading: Reading, partitions: Sequence[PartitionTicket] = ()
     ) -> None:
         # First of all: what follows here is done while the server makes its answer.
-        opened = open_wires(endpoint, reading, partitions)
-        self._wires, last = opened.wires, opened.locations[-1]
+        self._wires, last, passed_over = open_wires(endpoint, reading, partitions)
         hello, limits, device = reading.hello, reading.limits, reading.device
-        self._passed_over = f"; not taken: {opened.passed_over}" if opened.passed_over else ""
+        self._passed_over = f"; not taken: {passed_over}" if passed_over else ""
         self.endpoint = endpoint
         self.limits = limits
         self._timeout = reading.timeout
         self.follows = hello.follows
         self._shard = hello.shard
         self.counters = Counters()
+        wire = self._wires[-1]
         # Only processes of this user can have written what comes over connections that know their peer.
-        self.trusted = self._wires[0].channel.authenticated and self._wires[-1].channel.authenticated
+        self.trusted = self._wires[0].channel.authenticated and wire.channel.authenticated
         self.bodies: DeviceBodies | None = None
         if device is not None and not device.is_host:
             self.bodies = DeviceBodies(device, reading.copies.allocator(), trusted=self.trusted)
@@ -91,63 +85,79 @@ class Incoming:
         self.lock = threading.RLock()
         self._changed = threading.Condition(self.lock)  # noqa: TID251  only that lock is entered
         self._wakes: list[Callable[[], object]] = []  # of tasks that await something, each once
-        self._notes = RingingQueue()
-        self.patience = Patience.of(limits.lease_timeout, limits.heartbeat)
-        self._streams = streams = reading.streams
+        self._notes = RingingQueue()  # what leases held that ended, or lists of what nothing reads any more
+        self.patience = Patience(limits.lease_timeout, limits.heartbeat)
+        self._streams = reading.streams
+        self._held_back: set[int] = set()  # streams that wait for the producer's work
         self._protocol = protocol = ReaderProtocol(
             limits,
             extended=self.extended,
             one_connection=len(self._wires) == 1,
-            ordered=self._wires[0].channel.ordered and self._wires[-1].channel.ordered,
+            ordered=self._wires[0].channel.ordered and wire.channel.ordered,
             window=hello.window if self.extended else None,
-            events=bool(streams),
+            events=bool(self._streams),
             free_data=last.free_data,
             partitions=[number for number, _ in partitions] if partitions else None,
             follows=hello.follows,
         )
-        for wire in self._wires:
-            wire.expect = protocol.sequence.expect
-            if self.bodies is not None and wire.channel.reaches(self.bodies.device):
-                wire.device_memory = self.bodies.allocator
-        # Then regions of the host are mapped copy-on-write: not where they are still written to behind a batch.
-        private = reading.private is not None and not hello.follows
-        wire = self._wires[-1]
-        reads = wire.channel.passes_memory == "rkey"
-        allocation = self._allocation_of(wire, last.remote_handle) if reads else None
-        remote = RemoteMemory(wire, last.remote_handle, limits) if reads and allocation is None else None
+        for each in self._wires:
+            each.expect = protocol.sequence.expect
+            if self.bodies is not None and each.channel.reaches(self.bodies.device):
+                each.device_memory = self.bodies.allocator
+        remote, allocation = None, None
+        if wire.channel.passes_memory == "rkey":
+            allocation = self._allocation_of(wire, last.remote_handle)
+            remote = RemoteMemory(wire, last.remote_handle, limits) if allocation is None else None
         self._assembler = Assembler(
-            limits, protocol, self._notes, self.bodies, private=private, remote=remote, allocation=allocation
+            limits,
+            protocol,
+            self._notes,
+            self.bodies,
+            # Then regions of the host are mapped copy-on-write: not where they are still written to behind a batch.
+            private=reading.private is not None and not hello.follows,
+            remote=remote,
+            allocation=allocation,
         )
         self._batches: collections.deque[Assembled] = collections.deque()
 
-    @functools.cached_property
-    def _device(self) -> DeviceHandshake:
-        return DeviceHandshake(self._assembler, self._protocol, self._streams, self.limits.device_timeout)
-
     def _allocation_of(self, wire: Wire, handle: bytes | None) -> Callable[[], Region] | None:
         """Return what opens the memory of a CUDA IPC handle in a server's URI, if there is one."""
-        token = None if handle is None or wire.channel.reads_with(handle) else cuda_token(handle)
-        if token is None:
+        if handle is None or wire.channel.reads_with(handle):
+            return None
+        if len(handle) not in (IPC_TOKEN_BYTES, _SIZE_BYTES + IPC_TOKEN_BYTES):
             return None
         device = None if self.bodies is None else self.bodies.device
-        return lambda: mappings().open_token(token, device or device_by_name("cuda"))
+        return lambda: mappings().open_token(handle[-IPC_TOKEN_BYTES:], device or device_by_name("cuda"))
 
     def take_beginning(self, wire: Wire, seconds: float) -> bool:
-        """Process the beginning of an ordinary answer, if that is what comes, and what lies behind it."""
-        received = wire.receive_beginning(seconds)
-        if received is None:
+        """Process the beginning of an ordinary answer and what lies behind it; else receive nothing."""
+        channel = wire.channel
+        if not (isinstance(channel, StreamChannel) and channel.passes_memory == "fd"):
             return False
-        begun, decoded, descriptors = received
+        came = channel.peek(seconds, MOST_AT_ONCE)
+        messages = whole_messages(came, channel.limits, channel.most_attachments)
+        begun = Beginning.read(messages)
+        if begun is None or len(begun.schema) > channel.limits.early_bytes:
+            return False
+        try:
+            decoded = decode_schema_message(begun.schema, channel.limits)
+        except BowstringError:  # for whoever receives it by itself to say what is wrong
+            return False
+        if decoded.endianness != "little":
+            return False
+        attachments = channel.take(messages[: begun.messages + len(begun.following)])
+        wire.heard = time.monotonic()
+        descriptors = list(itertools.chain.from_iterable(attachments[: len(begun.regions)]))
         with self.lock:
             protocol, assembler = self._protocol, self._assembler
             self.welcome = welcome = begun.welcome
             if welcome.patience is not None:
-                self.patience = Patience.of(welcome.patience, self.limits.heartbeat)
+                self.patience = Patience(welcome.patience, self.limits.heartbeat)
             protocol.begin_answered(welcome)
             try:
                 for base, handle in begun.regions if protocol.error is None else ():
                     self.counters.regions += 1
-                    event = Announced(base, handle, descriptors.popleft())
+                    event = events.Announced(base, handle, descriptors.pop(0))
                     self.counters.cached_regions += assembler.announce(event)
             except BowstringError as error:
                 protocol.fail(copy.copy(error))
@@ -163,14 +173,14 @@ class Incoming:
     def hear(self, tag: int | None, body: Any, attachments: tuple[Any, ...]) -> None:
         with self.lock:
             try:
-                events = self._protocol.receive(tag, body, attachments)
-                if attachments and not any(isinstance(event, Announced) for event in events):
+                heard = self._protocol.receive(tag, body, attachments)
+                if attachments and not any(isinstance(event, events.Announced) for event in heard):
                     raise ProtocolError("only a region has an attachment", found=f"tag {tag}")
             except BaseException:
                 close_all(attachments)
                 raise
             try:
-                for event in events:
+                for event in heard:
                     self._take(event)
             except BowstringError as error:
                 # At once: what another connection brings must not complete the stream without this.
@@ -179,93 +189,119 @@ class Incoming:
             if (lost := self._protocol.lost_body) is not None:
                 raise copy.copy(lost)
 
-    def hear_all(self, held: Sequence[Received]) -> None:
+    def hear_all(self, received: Sequence[Received]) -> None:
         at, tries = 0, _TRIES
         try:
-            while at < len(held):
-                may_be_pairs = tries > 0 and held[at][0] is None
-                taken = self.take_pairs(held[at:]) if may_be_pairs else 0
+            while at < len(received):
+                may_be_pairs = tries > 0 and received[at][0] is None
+                taken = self.take_pairs(received[at:]) if may_be_pairs else 0
                 if taken:
                     at += taken
                     continue
                 tries -= may_be_pairs
-                pair = 2 if held[at][0] is None else 1
-                for each in held[at : at + pair]:
-                    self.hear(*each)
+                pair = 2 if received[at][0] is None else 1
+                for message in received[at : at + pair]:
+                    self.hear(*message)
                 at += pair
         except BaseException:  # nobody will hear of the rest
-            for _, _, attachments in held[at:]:
+            for _, _, attachments in received[at:]:
                 close_all(attachments)
             raise
 
-    def take_run(self, run: Run) -> int:
-        """Take the first batches of a run together, those that are valid; return how many."""
+    def take_run(self, wire: Wire, seconds: float) -> bool:
+        """Receive a run, if one was foreseen and is there, and take its batches; those that are valid together."""
+        run = wire.receive_run(seconds)
+        if run is None:
+            return False
         with self.lock:
-            protocol = self._protocol
-            prefixes = run.messages[:, :PREFIX_BYTES].tobytes()
-            is_next = protocol.foreseen(prefixes, run.tags.tolist(), PACKED)
+            protocol, tags = self._protocol, run.tags.tolist()
+            is_next = protocol.foreseen(run.messages[:, :PREFIX_BYTES].tobytes(), tags, PACKED)
             taken = self._assembler.take_run(run) if is_next else []
             if taken:
-                protocol.take([each.cost for each in taken])
+                protocol.take([assembled.cost for assembled in taken])
                 self._batches.extend(taken)
-            return len(taken)
+        for index in range(len(taken), len(tags)):
+            self.hear(None, memoryview(run.messages[index].tobytes()), ())
+            self.hear(tags[index], run.bodies.slice(index * run.body, run.body), ())
+        return True
 
-    def take_pairs(self, held: Sequence[Received]) -> int:
+    def take_pairs(self, received: Sequence[Received]) -> int:
         """Take the first messages together, those that are surely right; return how many."""
+        prefixes, tags, messages, bodies = bytearray(), [], [], []
+        for (untagged, message, one), (tag, body, other) in zip(received[::2], received[1::2], strict=False):
+            # With descriptors beside them they are for `receive` to refuse.
+            if untagged is not None or tag is None or tag >> TYPE_SHIFT != POINTERS or one or other:
+                break
+            if len(message) < PREFIX_BYTES or len(body) % ROW_BYTES or not len(body):
+                break
+            prefixes += message[:PREFIX_BYTES]
+            tags.append(tag)
+            messages.append(message)
+            bodies.append(body)
         with self.lock:
             protocol = self._protocol
-            pairs = PointedPairs.of(held)
-            is_next = bool(pairs.tags) and protocol.foreseen(pairs.prefixes, pairs.tags, POINTERS)
-            taken = self._assembler.take_pairs(pairs) if is_next else []
+            is_next = bool(tags) and protocol.foreseen(prefixes, tags, POINTERS)
+            taken = self._assembler.take_pairs(messages, bodies) if is_next else []
             if not taken:
                 return 0
             count = 2 * len(taken)
-            tag, message, beside = held[count] if count < len(held) else (None, None, ())
+            tag, message, beside = received[count] if count < len(received) else (None, None, ())
             ends = protocol.take_pointed(len(taken), message if tag is None and not beside else None)
             self._batches.extend(taken)
             if ends:
                 self._assembler.finish()
             return count + ends
 
-    def _take(self, event: Event) -> None:
-        protocol = self._protocol
+    def _take(self, event: events.Event) -> None:
+        protocol, assembler = self._protocol, self._assembler
         match event:
-            case Part() if protocol.error is None:
-                assembled = self._assembler.take(event)
+            case events.Part() if protocol.error is None:
+                assembled = assembler.take(event)
                 if assembled is not None:
                     protocol.arrived([assembled.cost])
                     self._batches.append(assembled)
-            case PartitionBegun():
-                self._assembler.begin_partition()
-            case Announced() if protocol.error is not None:
+            case events.Announced() if protocol.error is not None:
                 close_all((event.attachment,))
-            case Announced():
+            case events.Announced():
                 self.counters.regions += 1
-                self.counters.cached_regions += announce(self._assembler, protocol, event)
-            case Forgotten():
-                self._assembler.forget_regions()
-            case Awaited(event=handle):
-                self._device.await_event(handle)
-            case Welcomed(welcome=welcome):
+                try:
+                    self.counters.cached_regions += assembler.announce(event)
+                except (InvalidRegion, NotOnDevice) as error:
+                    protocol.could_not_map(without_frames(error))
+            case Welcome():
                 protocol.begin()
-                self.welcome = welcome
-                if welcome.patience is not None:
-                    self.patience = Patience.of(welcome.patience, self.limits.heartbeat)
-            case Asked(devices=devices):
-                self._wires[-1].send(self._device.answer(devices), self.limits.stall_timeout)
-            case Failed() | End() | Stopped():
+                self.welcome = event
+                if event.patience is not None:
+                    self.patience = Patience(event.patience, self.limits.heartbeat)
+            case EventHandle():
+                try:
+                    assembler.awaited = awaited = OpenedEvent(event)
+                except BowstringError as error:  # no stream here can wait: the producer is to
+                    protocol.why_wait = in_words(error)
+                else:  # which is closed before we hang up, also where no memory can be opened
+                    assembler.borrows = True
+                    assembler.lenders.add(awaited.device)
+            case events.Asked(devices=devices):
+                maps, outgoing = protocol.answer(why_not_here(devices))
+                if not maps:
+                    assembler.forget_regions()
+                self._wires[-1].send(outgoing, self.limits.stall_timeout)
+            case events.Signal.PARTITION:
+                assembler.forget_regions()  # and dictionaries: what follows uses its own
+                assembler.finish()
+            case events.Signal.FORGET:
+                assembler.forget_regions()
+            case BowstringError() | events.Signal.END | events.Signal.STOPPED:
                 # The connection stays: what the user holds can still be freed over it.
-                self._assembler.finish()
+                assembler.finish()
 
     def peek(self) -> Batch | None:
         """Return the next batch if it is there already, on the host; it stays the next one."""
         with self.lock:
             first = self._batches[0] if self._batches and not self.closed else None
-            is_there = first is not None and first.awaited is None and first.batch.device.is_host
-            return first.batch if is_there and first is not None else None
+            return first.batch if first is not None and first.is_ready else None
 
     def discard(self) -> None:
-        """Drop batches that will not be asked for."""
         with self.lock:
             if not self.closed:
                 self.closed = True

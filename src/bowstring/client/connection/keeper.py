@@ -7,7 +7,7 @@ import math
 import os
 import time
 import weakref
-from typing import Final, NamedTuple, Protocol, Self
+from typing import Any, Final
 
 from bowstring.errors import BowstringError, BrokenError, LeaseExpired
 from bowstring.memory.forks import snapshot
@@ -19,34 +19,25 @@ _MOST_PAUSES: Final = 16
 _GOODBYE_SECONDS: Final = 1.0
 
 
-class Patience(NamedTuple):
-    """How long a producer waits for an answer, and what follows from that; times are seconds."""
+class Patience:
+    """How long a producer waits for an answer, and when this process looked at a stream later than it meant to."""
 
-    producers: float
-    most: float  # between two looks at the stream, so that such a silence is noticed
-    quiet: float  # after so long that nobody reads, the loop does
+    def __init__(self, producers: float, heartbeat: float) -> None:
+        self.producers = producers  # all in seconds
+        self.most = min(
+            heartbeat, max(producers / 2, _SHORTEST)
+        )  # between two looks, to notice such a silence
+        self.quiet = min(_QUIET, self.most / 2)  # after so long that nobody reads, the loop does
+        self._due, self._looked = math.inf, 0.0
+        self._pauses: tuple[tuple[float, float], ...] = ()  # the last ones: how long, and until when
 
-    @classmethod
-    def of(cls, producers: float, heartbeat: float) -> Self:
-        most = min(heartbeat, max(producers / 2, _SHORTEST))
-        return cls(producers, most, min(_QUIET, most / 2))
-
-
-class Pauses:
-    """When this process looked at a stream later than it meant to."""
-
-    _due, _looked = math.inf, 0.0
-    # How long, and until when; the last ones.
-    _past: tuple[tuple[float, float], ...] = ()
-
-    def _now(self) -> tuple[float, float]:
+    def _pause(self) -> tuple[float, float]:
         now = time.monotonic()
         return now - max(self._looked, self._due), now
 
-    def note(self) -> None:
-        """Take note that the stream is looked at now."""
-        if (pause := self._now())[0] > _SHORTEST:
-            self._past = (*self._past[-_MOST_PAUSES:], pause)
+    def note_look(self) -> None:
+        if (pause := self._pause())[0] > _SHORTEST:
+            self._pauses = (*self._pauses[-_MOST_PAUSES:], pause)
 
     def expect(self, seconds: float) -> float:
         """Return after how many seconds to look again: at times that all streams have in common, by one wake."""
@@ -55,16 +46,16 @@ class Pauses:
         self._due = self._looked + soon
         return soon
 
-    def explain(self, error: BowstringError, patience: float) -> BowstringError:
+    def explain(self, error: BowstringError) -> BowstringError:
         """Return what the end of a connection means: after a pause beyond the producer's patience, a lost lease.
 
         A producer that lives says so itself where it can. On a stream of bytes it cannot behind half a message.
         """
         if type(error) is not BrokenError:
             return error
-        now = time.monotonic()
-        pauses = (took for took, until in (self._now(), *self._past) if now - until <= patience)
-        if (silent := max(pauses)) <= patience:
+        patience, now = self.producers, time.monotonic()
+        silent = max(took for took, until in (self._pause(), *self._pauses) if now - until <= patience)
+        if silent <= patience:
             return error
         expired = LeaseExpired(
             "this process did not answer in time, and the producer hung up",
@@ -77,12 +68,7 @@ class Pauses:
         return expired
 
 
-class _Kept(Protocol):
-    def close(self) -> None: ...
-    def flush(self, seconds: float) -> None: ...
-
-
-kept: weakref.WeakSet[_Kept] = weakref.WeakSet()
+kept: weakref.WeakSet[Any] = weakref.WeakSet()
 """The streams that the loop of this process looks after."""
 
 

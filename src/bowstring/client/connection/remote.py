@@ -8,7 +8,6 @@ import numpy as np
 
 from bowstring.dissociated.addresses import AnnouncedRegions
 from bowstring.errors import LimitExceeded
-from bowstring.memory.handle import IPC_TOKEN_BYTES
 
 if TYPE_CHECKING:
     import numpy.typing as npt
@@ -18,13 +17,6 @@ if TYPE_CHECKING:
     from bowstring.memory import KeyedHandle, Region
 
 _ALIGNMENT: Final = 64
-_SIZE_BYTES: Final = 8
-
-
-def cuda_token(handle: bytes) -> bytes | None:
-    """Return the 64 bytes of the driver in the handle of a URI; ``None`` if it is not a handle of CUDA."""
-    sized = len(handle) == _SIZE_BYTES + IPC_TOKEN_BYTES
-    return handle[-IPC_TOKEN_BYTES:] if sized or len(handle) == IPC_TOKEN_BYTES else None
 
 
 class RemoteMemory:
@@ -35,22 +27,19 @@ class RemoteMemory:
         self._key = key  # of the server's URI: addresses of bodies are then those of the server
         self._limits = limits
         self._announced = AnnouncedRegions(limits)
-        self._handles: dict[int, KeyedHandle] = {}
         self.used = False  # whether anything was read
 
     @property
     def known(self) -> bool:
-        return self._key is not None or bool(self._handles)
+        return self._key is not None or bool(self._announced.regions)
 
     def announce(self, base: int, handle: KeyedHandle) -> None:
         self._announced.check(base, handle.nbytes)
         stands_for: Any = handle
         self._announced.add(base, stands_for, handle.nbytes)
-        self._handles[base] = handle
 
     def forget(self) -> None:
         self._announced = AnnouncedRegions(self._limits)
-        self._handles.clear()
 
     def fetch(self, pairs: npt.NDArray[np.uint64]) -> tuple[npt.NDArray[np.int64], tuple[Region, ...]]:
         """Read the buffers of one body; return where they lie now, like `Assembler.resolve`."""
@@ -63,7 +52,14 @@ class RemoteMemory:
                 found=f"{total} bytes",
             )
         self.used = True
-        reads = self._reads(pairs)
+        if self._key is not None:
+            reads = [(self._key, address, nbytes) for address, nbytes in pairs.tolist()]
+        else:
+            handles: list[Any] = self._announced.regions
+            reads = [
+                (handles[index].key, handles[index].address + offset, nbytes)
+                for index, offset, nbytes in self._announced.resolve(pairs).tolist()
+            ]
         padded = -(-lengths.astype(np.int64) // _ALIGNMENT) * _ALIGNMENT
         places = np.cumsum(padded) - padded
         buffer = self._wire.read_remote(int(padded.sum()), places.tolist(), reads)
@@ -72,11 +68,3 @@ class RemoteMemory:
         spans[:, 2] = lengths
         spans *= (lengths != np.uint64(0))[:, None]
         return spans, (buffer.region,)
-
-    def _reads(self, pairs: npt.NDArray[np.uint64]) -> list[tuple[bytes, int, int]]:
-        """Return (key, address of the server's, bytes) of each buffer."""
-        if self._key is not None:
-            return [(self._key, address, nbytes) for address, nbytes in pairs.tolist()]
-        found: list[Any] = self._announced.regions
-        rows = self._announced.resolve(pairs).tolist()
-        return [(found[index].key, found[index].address + offset, nbytes) for index, offset, nbytes in rows]

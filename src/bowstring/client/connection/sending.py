@@ -8,24 +8,18 @@ from __future__ import annotations
 
 import abc
 import contextlib
-import enum
 import os
 import queue
 import threading
 import time
 from typing import TYPE_CHECKING, Any, Final
 
-from bowstring.client.connection.device import Settled, closed, settle
+from bowstring.client.connection.device import closed, settle
 from bowstring.client.connection.incoming import Incoming
-from bowstring.client.connection.keeper import Pauses, kept
+from bowstring.client.connection.keeper import kept
 from bowstring.client.connection.wire import Wire, note_turned_away
-from bowstring.dissociated.reader import Lent, Use
-from bowstring.errors import (
-    BowstringError,
-    BrokenError,
-    ClosedError,
-    DeadlineExceeded,
-)
+from bowstring.dissociated.reader import Lent
+from bowstring.errors import BowstringError, BrokenError, ClosedError, DeadlineExceeded
 from bowstring.memory import fork_sentinel, mappings, watch_forks
 from bowstring.transport.loop import Job, do_in_loop
 from bowstring.transport.threads import NO_THREAD, run_in_thread
@@ -46,15 +40,8 @@ _MOST_NOTES: Final = 16_384
 _FEW: Final = 64
 
 
-class Command(enum.Enum):
-    """What notes are there besides leases that ended."""
-
-    CLOSED = "the stream was closed, by a finalizer that may take no lock"
-    RETURNED = "what was lent is closed, or cannot be"
-
-
 class Turn(dict[None, int]):
-    """Of one thread at a time: `take` it inside of a `try`, and `give` it at its end, whatever came of it.
+    """Of one thread at a time: `take` it inside of a `try`, and delete it at its end, whatever came of it.
 
     It is there while a thread has it. Unlike a lock it says whose it is, and an interrupt cannot come between.
     """
@@ -63,14 +50,6 @@ class Turn(dict[None, int]):
         """Take it, if it is free; wait for nothing."""
         me = threading.get_ident()
         return self.setdefault(None, me) == me
-
-    def give(self) -> bool:
-        """Give it back, if this thread has it; return whether it had."""
-        me = threading.get_ident()
-        had = None in self and self[None] == me
-        if had:
-            del self[None]
-        return had
 
 
 class Sending(Incoming):
@@ -81,21 +60,20 @@ class Sending(Incoming):
     ) -> None:
         super().__init__(endpoint, reading, partitions)
         self.over = False  # nothing has to be read, or sent, any more
+        self._abandoned = False  # the stream was closed by a finalizer, which may take no lock
         self._forks = fork_sentinel().noticed()
-        self._patient_until: float | None = None
         self._sending, self._turn = Turn(), Turn()  # of the threads that send, and receive
         self._gated = False
         self._gone = False  # the connection is: nothing more is sent
         # One thread at most waits for devices, whatever ends meanwhile: the next wait is for all of that.
         self._busy: list[Lent] = []
         self._settling = False
-        self._returning = self._all_returned = False
+        # Whether a thread closes what was lent by handles, and whether that is done.
+        self._returning = self._gave_back = False
         self._once = threading.Lock()
-        self._gave_back = False
         self._unheard = False
         # What the loop does for the stream, and whether it was rung for that, and a worker is to send.
         self._job = Job(self._attend, "bowstring-client-keeper", waits=False)
-        self._pauses = Pauses()
         self._rung = self._sends = False
         # Where a task of asyncio awaits the stream, or a connection cannot be waited for, no caller receives.
         self._awaited = reading.dialled is not None
@@ -109,15 +87,15 @@ class Sending(Incoming):
         if self.over:
             return False
         protocol = self._protocol
-        ends = protocol.over and protocol.all_freed and not self._returning
-        return self._gone or ends or protocol.has_news or not self._notes.empty()
+        ends = protocol.over and protocol.all_freed and (self._gave_back or not self._returning)
+        closes = self._abandoned and not self.closed
+        return self._gone or ends or closes or protocol.has_news or not self._notes.empty()
 
     @property
     def goes_at_once(self) -> bool:
         """Whether what is due can be sent without waiting, as far as is known."""
-        return self._notes.qsize() <= _FEW and all(
-            each.over or each.channel.takes_more for each in self._wires
-        )
+        few = self._notes.qsize() <= _FEW
+        return few and all(wire.over or wire.channel.takes_more for wire in self._wires)
 
     # Forks.
 
@@ -141,7 +119,7 @@ class Sending(Incoming):
             self._send_forked()
         finally:
             if self._gated:
-                self._sending.give()
+                self._sending.clear()
 
     # Any thread.
 
@@ -179,19 +157,19 @@ class Sending(Incoming):
     def _step(self) -> None:
         protocol = self._protocol
         with self.lock:
+            if self._abandoned:
+                self.discard()
             notes: list[Any] = []
             with contextlib.suppress(queue.Empty):
                 while len(notes) < _MOST_NOTES:
                     notes.append(self._notes.get_nowait())
-            if Command.CLOSED in notes:
-                self.discard()
             freed: list[Lent] = []
             for note in notes:
                 if isinstance(note, Lent):
                     (freed if note.device is None else self._busy).append(note)
-                elif isinstance(note, Settled):
+                else:
                     self._settling = False
-                    freed += note.ended
+                    freed += note
             # Before what ended is freed: a child of a fork that was not announced may look at it still.
             forks, forked = fork_sentinel().noticed(), []
             if forks != self._forks:
@@ -203,39 +181,43 @@ class Sending(Incoming):
             over = protocol.over and protocol.all_freed
             if notes:
                 self.wake()  # whoever starves counts again
-        self._settle()
+        if self._busy and not self._settling:
+            # In a thread of its own: a kernel may run for minutes, and the producer's questions must be answered.
+            ended, self._busy, self._settling = self._busy, [], True
+            try:
+                streams = {stream.address: stream.owner for stream in self._streams}
+                run_in_thread(settle, ended, streams, self._notes, name="bowstring-client-settler")
+            except NO_THREAD:  # the process ends, or has too many: later, then
+                self._busy, self._settling = ended, False
         self._send([*forked, *bodies], metadata)
-        self.over = (over and self._given_back(done=Command.RETURNED in notes)) or self._gone
+        self.over = (over and self._has_given_back()) or self._gone
 
-    def look_at_clock(self, now: float) -> None:
-        """Give up on a producer that does not answer STOP in time; `lock` is held."""
-        if self._protocol.use is Use.CLOSED and self._patient_until is None:
-            self._patient_until = now + self.limits.close_timeout
-        if self._patient_until is not None and now > self._patient_until:
-            self._protocol.give_up()
-
-    def _given_back(self, *, done: bool) -> bool:
+    def _has_given_back(self) -> bool:
         """Whether what was lent by handles is closed, as far as it can be; another thread waits for that."""
-        self._all_returned = self._all_returned or done or not self._assembler.borrows
-        if not (self._all_returned or self._returning):
+        if self._gave_back or not self._assembler.borrows:
+            return True
+        if not self._returning:
             self._returning = True
             try:
                 run_in_thread(self.give_back, name="bowstring-client-returner")
             except NO_THREAD:  # it is done before we hang up
                 return True
-        return self._all_returned
+        return False
 
     def give_back(self) -> None:
         """Close what was lent by handles, and only then report it: the producer may free it from then on."""
         with self._once:
             if not self._gave_back:
-                self._gave_back = True
-                with contextlib.suppress(BowstringError):
-                    self.forget()
-                # What is still open after that time is not reported: the producer keeps it for good.
-                if self._protocol.all_freed and closed(self._assembler.lenders, self.limits.device_timeout):
-                    self.say_unused()
-        self._notes.put(Command.RETURNED)
+                try:
+                    with contextlib.suppress(BowstringError):
+                        self.forget()
+                    # What is still open after that time is not reported: the producer keeps it for good.
+                    lenders, seconds = self._assembler.lenders, self.limits.device_timeout
+                    if self._protocol.all_freed and closed(lenders, seconds):
+                        self.say_unused()
+                finally:
+                    self._gave_back = True
+        self._ring()
 
     def say_unused(self) -> None:
         """Say that nothing of what was lent is looked at, or open: the producer would have to think the worst."""
@@ -243,16 +225,6 @@ class Sending(Incoming):
         if outgoing and not self._wires[-1].channel.closed:
             with contextlib.suppress(BowstringError):
                 self._wires[-1].send(outgoing, _SAY_SECONDS)
-
-    def _settle(self) -> None:
-        if self._busy and not self._settling:
-            # In a thread of its own: a kernel may run for minutes, and the producer's questions must be answered.
-            ended, self._busy, self._settling = self._busy, [], True
-            try:
-                streams = {each.address: each.owner for each in self._streams}
-                run_in_thread(settle, ended, streams, self._notes, name="bowstring-client-settler")
-            except NO_THREAD:  # the process ends, or has too many: later, then
-                self._busy, self._settling = ended, False
 
     def _send(self, bodies: Sequence[Outgoing], metadata: Sequence[Outgoing]) -> None:
         if not bodies or self._unheard:
@@ -276,7 +248,7 @@ class Sending(Incoming):
         if self._job.loop is None:
             kept.add(self)
             watch_forks(self)
-            do_in_loop(self._job, 0.0 if self._awaited else self._pauses.expect(self.patience.quiet))
+            do_in_loop(self._job, 0.0 if self._awaited else self.patience.expect(self.patience.quiet))
 
     def _ring(self) -> None:
         if not self._rung:
@@ -294,9 +266,8 @@ class Sending(Incoming):
 
     def _send_due(self) -> None:
         """Send what is due, or have a worker do it where that may have to wait."""
-        lacks_thread = (
-            bool(self._busy) and not self._settling
-        )  # a device could not be waited for when that was due
+        # A device could not be waited for when that was due.
+        lacks_thread = bool(self._busy) and not self._settling
         if self.due or lacks_thread:
             if self.goes_at_once and not self._assembler.borrows:
                 self.send()
@@ -334,7 +305,7 @@ class Sending(Incoming):
         protocol = self._protocol
         with self.lock:
             if not self._complete:
-                error = self._pauses.explain(error, self.patience.producers)
+                error = self.patience.explain(error)
             if protocol.fail(error) and not self.opened:
                 note_turned_away(error)
             self.wake()
@@ -360,7 +331,7 @@ class Sending(Incoming):
     def abandon(self) -> None:
         """Close without waiting for any lock: for finalizers."""
         if not (self.closed or self.over) and os.getpid() == self._pid:
-            self._notes.put(Command.CLOSED)
+            self._abandoned = True
             self._ring()
 
     def finish(self) -> None:
@@ -372,7 +343,7 @@ class Sending(Incoming):
             self.hang_up()
         self.forget(self.limits.close_timeout)
         for wire in self._wires:
-            wire.runs.end()
+            wire.end()
         self._notes.ring = None
         kept.discard(self)
         self._job.ring()
