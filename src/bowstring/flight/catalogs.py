@@ -10,6 +10,7 @@ import pyarrow as pa
 from bowstring.client import connect
 from bowstring.client.grouping import by_process
 from bowstring.columnar.batch import Batch
+from bowstring.dissociated.listing import DatasetInfo
 from bowstring.dissociated.partitions import generation_of
 from bowstring.dissociated.producer import Role
 from bowstring.errors import OutOfBudget, UnknownName, UnknownTicket, Unsupported, UsageError
@@ -38,15 +39,9 @@ class Place:
 class Offered:
     """A data set as Flight is to describe it."""
 
-    name: str
-    schema: pa.Schema
-    rows: int | None
-    nbytes: int | None
+    info: DatasetInfo
     places: tuple[Place, ...]
     ordered: bool = False  # whether they are in the order of the data
-    readers: int = 0
-    published_at: float | None = None
-    readers_left: int | None = None
     # Unix time when it is withdrawn, if known.
     expires_at: float | None = None
 
@@ -88,13 +83,16 @@ class ServerCatalog:
 
     def all(self) -> list[Offered]:
         """Return what is offered now, by name."""
-        return [_offered(*each) for each in offered(self._server)]
+        return [
+            Offered(publication.info(), (Place(endpoint),), expires_at=publication.expires_at)
+            for publication, endpoint in offered(self._server)
+        ]
 
     def named(self, name: str) -> Offered:
         """Return one data set."""
-        for publication, endpoint in offered(self._server):
-            if publication.name == name:
-                return _offered(publication, endpoint)
+        for each in self.all():
+            if each.info.name == name:
+                return each
         raise _unknown(name)
 
     def read(self, ticket: bytes) -> Generator[Any, None, None]:
@@ -121,21 +119,6 @@ class ServerCatalog:
     def renew(self, name: str) -> float | None:
         """Let a data set that has a time have all of it again."""
         return catalogue_of(self._server).renew(name)
-
-
-def _offered(publication: Publication, endpoint: Endpoint) -> Offered:
-    info = publication.info()
-    return Offered(
-        info.name,
-        info.schema,
-        info.num_rows,
-        info.nbytes,
-        (Place(endpoint),),
-        readers=info.readers,
-        published_at=info.published_at,
-        readers_left=info.readers_left,
-        expires_at=publication.expires_at,
-    )
 
 
 def _unknown(name: str) -> UnknownName:
@@ -182,14 +165,8 @@ class DatasetCatalog:
             places.append(Place(dataclasses.replace(process, ticket=ticket), tuple(tickets)))
             self._together[ticket] = dataclasses.replace(dataset, endpoints=endpoints)
         numbers = [number for place in places for number, _ in place.partitions]
-        return Offered(
-            name,
-            dataset.schema,
-            dataset.num_rows,
-            dataset.nbytes,
-            tuple(places),
-            ordered=len(places) > 1 and numbers == sorted(numbers),
-        )
+        info = DatasetInfo(name, dataset.schema, dataset.num_rows, dataset.nbytes, 0, None, b"")
+        return Offered(info, tuple(places), len(places) > 1 and numbers == sorted(numbers))
 
     def read(self, ticket: bytes) -> Generator[Any, None, None]:
         """Read one endpoint, or those of one process, where they are."""

@@ -25,19 +25,20 @@ _UNKNOWN: Final = -1
 
 def flight_info(offered: Offered, where: str | None) -> Any:
     """Return the FlightInfo of a data set; `where` is the server, ``None`` if only clients know its address."""
+    info = offered.info
     facts = {
         MARK: 1,
-        "name": offered.name,
-        "readers": offered.readers,
-        "published_at": offered.published_at,
-        "readers_left": offered.readers_left,
+        "name": info.name,
+        "readers": info.readers,
+        "published_at": info.published_at,
+        "readers_left": info.readers_left,
     }
     return flight.FlightInfo(
-        offered.schema,
-        flight.FlightDescriptor.for_path(offered.name),
+        info.schema,
+        flight.FlightDescriptor.for_path(info.name),
         [flight_endpoint(each, where, offered.expires_at) for each in offered.places],
-        _UNKNOWN if offered.rows is None else offered.rows,
-        _UNKNOWN if offered.nbytes is None else offered.nbytes,
+        _UNKNOWN if info.num_rows is None else info.num_rows,
+        _UNKNOWN if info.nbytes is None else info.nbytes,
         ordered=offered.ordered,
         app_metadata=json.dumps(facts),
     )

@@ -161,7 +161,7 @@ class _Service(flight.FlightServerBase):  # type: ignore[misc]  # pyarrow has no
     def get_schema(self, context: Any, descriptor: Any) -> Any:  # noqa: ARG002
         """Say what a data set's schema is."""
         with _statuses():
-            return flight.SchemaResult(self._catalog.named(_name(descriptor)).schema)
+            return flight.SchemaResult(self._catalog.named(_name(descriptor)).info.schema)
 
     def do_get(self, context: Any, ticket: Any) -> Any:  # noqa: ARG002
         """Give the batches of an endpoint: views, which gRPC reads where they lie."""
@@ -228,7 +228,7 @@ class _Service(flight.FlightServerBase):  # type: ignore[misc]  # pyarrow has no
         for offered in self._catalog.all():
             for place in offered.places:
                 if place.endpoint.ticket == ticket:
-                    until = self._catalog.renew(offered.name)
+                    until = self._catalog.renew(offered.info.name)
                     serialized: bytes = flight_endpoint(place, self._where, until).serialize()
                     return serialized
         raise UnknownTicket("no endpoint has that ticket", found=repr(ticket[:80]))

@@ -105,7 +105,6 @@ def find_gpu_software(driver_cuda: str | None = None) -> list[Check]:
     """Return one check for each package."""
     cuda, ucx = cuda_extra("cuda", driver_cuda), "pip install 'bowstring[ucx-cu13]' (or ucx-cu12)"
     cupy = ("cupy-cuda13x", "cupy-cuda12x", "cupy")
-    system = ctypes.util.find_library("ucp")
     return [
         _one_of(CUPY, cupy, "to compute on GPUs, and publish from them", driver_cuda, cuda),
         _bindings(driver_cuda, cuda),
@@ -118,7 +117,7 @@ def find_gpu_software(driver_cuda: str | None = None) -> list[Check]:
         ),
         _one_of("cuDF", ("cudf-cu13", "cudf-cu12"), "for tables of cuDF", driver_cuda),
         _one_of(
-            UCX, ("libucx-cu13", "libucx-cu12"), "for ucx:, RDMA and NVLink", None, ucx, _OLDEST_UCX, system
+            UCX, ("libucx-cu13", "libucx-cu12"), "for ucx:, RDMA and NVLink", None, ucx, _OLDEST_UCX, "ucp"
         ),
     ]
 
@@ -139,7 +138,7 @@ def _one_of(
     driver_cuda: str | None,
     install: str | None = None,
     oldest: tuple[int, ...] = (),
-    system: str | None = None,
+    library: str | None = None,
 ) -> Check:
     """Return a check of a library of which there is a wheel for each CUDA, or that the system may have."""
     versions = {wheel: version for wheel in wheels if (version := version_of(wheel))}
@@ -147,9 +146,9 @@ def _one_of(
     if install is None:
         fitting = [wheel for wheel in wheels if not _too_old(driver_cuda, _major(wheel))]
         install = f"pip install {fitting[0] if driver_cuda and fitting else ' or '.join(wheels)}"
-    if not versions and system:
-        return Check(name, State.OK, f"{system} of the system")
     if not versions:
+        if library and (system := ctypes.util.find_library(library)):
+            return Check(name, State.OK, f"{system} of the system")
         return Check(name, State.ABSENT, f"not installed; {use}", install)
     remove = f"pip uninstall {' '.join(versions)}, then {install}"
     if len(versions) > 1:
