@@ -42,9 +42,6 @@ Wave = slice
 Ranks = np.ndarray[Any, np.dtype[np.uint32]]
 """Of each key of a wave, its rank among all keys of its block."""
 
-# Tables that hold the keys of nearly all columns; where they are too small, they become as large as can be needed.
-_TABLE: Final = 2048
-_POOL: Final = 1 << 15
 _WORDS: Final = int(NODE)
 _KIND: Final = 0xFF
 _LENGTH: Final = np.uint64((1 << 63) - 1)
@@ -186,33 +183,10 @@ class Waves:
         self._rules = spark * int(SPARK) | last * int(KEEP_LAST)
         self._limits = limits
         self._seed = secrets.randbits(64)
-        self._large = False
         self._nodes = self._children = texts.device.xp.empty(0, np.uint64)
 
     def read(self, wave: Wave) -> Read:
         """Read the rows of a wave; what was read before is lost."""
-        read = self._try(wave)
-        if read is None:
-            self._large = True
-            read = self._try(wave)
-        if read is None:
-            raise InvalidBody(_CHANGED)
-        return read
-
-    def read_again(self, wave: Wave, before: Read) -> Read:
-        """Read a wave that was read before, whose keys have been ranked since."""
-        read = self.read(wave)
-        # Kernels look ranks up by the numbers of keys: these must be the same.
-        if not (
-            np.array_equal(read.keys.starts, before.keys.starts)
-            and np.array_equal(read.keys.lengths, before.keys.lengths)
-            and all(map(np.array_equal, _texts(read.keys), _texts(before.keys)))
-        ):
-            raise InvalidBody(_CHANGED)
-        return read
-
-    def _try(self, wave: Wave) -> Read | None:
-        """Read a wave, or return None where a table was too small."""
         texts, device, xp = self._texts, self._texts.device, self._texts.device.xp
         plan = self._plan(wave)
         rows = slice(int(self._chunks.firsts[wave.start]), int(self._chunks.lasts[wave.stop - 1]))
@@ -233,11 +207,27 @@ class Waves:
         launch(read_rows, len(plan), texts.data, *slots, *rules, *found, table, names, pool, states)
         results = device.to_host(states).reshape(-1, int(STATE))
         if results[:, int(NO_ROOM)].any():
-            return None
-        keys = _keys(plan, results, device.to_host(names).reshape(-1, int(NAME)), device.to_host(pool))
+            raise InvalidBody(_CHANGED)
+        sizes = results[:, int(KEYS)].astype(np.int64)
+        # How far the keys of each chunk lie, in its part of the names, from where they come to be.
+        moved = np.repeat((plan[:, 4] // 2).astype(np.int64) - sizes.cumsum() + sizes, sizes)
+        known = device.to_host(names).reshape(-1, int(NAME))[np.arange(len(moved)) + moved]
+        keys = Keys(device.to_host(pool), known[:, int(START)], known[:, int(LENGTH)] & _LENGTH, sizes)
         lengths = (plan[:, 1] - plan[:, 0]).astype(np.int64)
         read = Read(rows, device.to_host(statuses), device.to_host(positions), keys, lengths, firsts, counts)
         self._decide(read, np.flatnonzero(results[:, int(UNKNOWN)]))
+        return read
+
+    def read_again(self, wave: Wave, before: Read) -> Read:
+        """Read a wave that was read before, whose keys have been ranked since."""
+        read = self.read(wave)
+        # Kernels look ranks up by the numbers of keys: these must be the same.
+        if not (
+            np.array_equal(read.keys.starts, before.keys.starts)
+            and np.array_equal(read.keys.lengths, before.keys.lengths)
+            and all(map(np.array_equal, _texts(read.keys), _texts(before.keys)))
+        ):
+            raise InvalidBody(_CHANGED)
         return read
 
     def _plan(self, wave: Wave) -> _Array:
@@ -247,8 +237,6 @@ class Waves:
         # A table must be half empty.
         tables = 1 << np.ceil(np.log2(2 * chunks.keys[wave] + 4)).astype(np.int64)
         pools = chunks.nbytes[wave] + int(SPARE)
-        if not self._large:
-            tables, pools = np.minimum(tables, _TABLE), np.minimum(pools, _POOL)
         plan = np.zeros((len(nodes), int(PLAN)), np.uint64)
         plan[:, 0], plan[:, 1] = chunks.firsts[wave] - first, chunks.lasts[wave] - first
         for column, sizes in ((2, nodes), (4, tables), (6, pools)):
@@ -263,13 +251,8 @@ class Waves:
         counts = read.keys.counts
         bases = np.repeat((np.cumsum(counts) - counts).astype(np.uint64), read.lengths)
         sizes = device.xp.empty(rows, np.int64)
-        launch(
-            measure_rows,
-            rows,
-            *(read.firsts, read.counts, device.from_host(bases)),
-            device.from_host(ranks),
-            *(self._nodes, self._children, sizes),
-        )
+        keys = device.from_host(bases), device.from_host(ranks)
+        launch(measure_rows, rows, read.firsts, read.counts, *keys, self._nodes, self._children, sizes)
         return sizes
 
     def write(self, read: Read, offsets: Any, out: Any) -> None:
@@ -318,16 +301,6 @@ def _number(data: np.ndarray[Any, np.dtype[np.uint8]], start: int, stop: int) ->
 
 def _end(plan: _Array, column: int) -> int:
     return int(plan[-1, column] + plan[-1, column + 1])
-
-
-def _keys(plan: _Array, states: _Array, names: _Array, pool: _Array) -> Keys:
-    """Return the keys that each chunk found."""
-    counts = states[:, int(KEYS)].astype(np.int64)
-    # Where the keys of each chunk begin in its part of the names, and how far that is from where they come to be.
-    places = np.arange(counts.sum()) + np.repeat(
-        (plan[:, 4] // 2).astype(np.int64) - counts.cumsum() + counts, counts
-    )
-    return Keys(pool, names[places, int(START)], names[places, int(LENGTH)] & _LENGTH, counts)
 
 
 def _texts(keys: Keys) -> Iterator[_Array]:
