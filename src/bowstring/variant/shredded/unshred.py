@@ -73,6 +73,7 @@ def open_column(source: Any, *, plain: bool = False) -> VariantColumn:
 
     Examples
     --------
+    >>> import pyarrow as pa
     >>> from bowstring.variant import type
     >>> rows = pa.array([{"metadata": bytes([1, 0, 0]), "value": bytes([12, 42])}], type().storage_type)
     >>> open_column(pa.record_batch({"v": rows}), plain=True).rows
