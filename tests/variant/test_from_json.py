@@ -23,6 +23,7 @@ from bowstring.variant import column as columns
 from bowstring.variant import from_python, validate
 from bowstring.variant.column import BLOCK_ROWS
 from bowstring.variant.json import waves as json_plan
+from bowstring.variant.json import waves as json_waves
 from bowstring.variant.json.read import ColumnBuilder, error_of, from_json
 from bowstring.variant.json.waves import Keys, join_keys
 from bowstring.variant.python_objects import to_python
@@ -255,13 +256,15 @@ def test_keys_of_a_column_are_bounded(make: Any, monkeypatch: pytest.MonkeyPatch
     ],
     ids=["parts", "waves", "blocks in several waves"],
 )
-def test_no_division_shows(sizes: dict[str, int], monkeypatch: pytest.MonkeyPatch) -> None:
-    """Threads, parts and waves change nothing in the result."""
+@pytest.mark.parametrize("table", [2048, 4])
+def test_no_division_shows(sizes: dict[str, int], table: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Threads, parts, waves and tables that are too small change nothing in the result."""
     texts = json_texts.column(5, 300)
     for name, size in sizes.items():
         monkeypatch.setattr(json_plan, name, size)
     monkeypatch.setattr(json_plan, "BLOCK_ROWS", 128)
     monkeypatch.setattr("bowstring.variant.builder.BLOCK_ROWS", 128)
+    monkeypatch.setattr(json_waves, "_TABLE", table)
     monkeypatch.setattr("bowstring.kernels.host.SMALL_BYTES", 0)
     made = []
     for threads in ("1", "4"):

@@ -42,6 +42,9 @@ Wave = slice
 Ranks = np.ndarray[Any, np.dtype[np.uint32]]
 """Of each key of a wave, its rank among all keys of its block."""
 
+# Tables that hold the keys of nearly all columns; where they are too small, they become as large as can be needed.
+_TABLE: Final = 2048
+_POOL: Final = 1 << 15
 _WORDS: Final = int(NODE)
 _KIND: Final = 0xFF
 _LENGTH: Final = np.uint64((1 << 63) - 1)
@@ -183,10 +186,21 @@ class Waves:
         self._rules = spark * int(SPARK) | last * int(KEEP_LAST)
         self._limits = limits
         self._seed = secrets.randbits(64)
+        self._large = False
         self._nodes = self._children = texts.device.xp.empty(0, np.uint64)
 
     def read(self, wave: Wave) -> Read:
         """Read the rows of a wave; what was read before is lost."""
+        read = self._try(wave)
+        if read is None:
+            self._large = True
+            read = self._try(wave)
+        if read is None:
+            raise InvalidBody(_CHANGED)
+        return read
+
+    def _try(self, wave: Wave) -> Read | None:
+        """Read a wave, or return None where a table was too small."""
         texts, device, xp = self._texts, self._texts.device, self._texts.device.xp
         plan = self._plan(wave)
         rows = slice(int(self._chunks.firsts[wave.start]), int(self._chunks.lasts[wave.stop - 1]))
@@ -207,7 +221,7 @@ class Waves:
         launch(read_rows, len(plan), texts.data, *slots, *rules, *found, table, names, pool, states)
         results = device.to_host(states).reshape(-1, int(STATE))
         if results[:, int(NO_ROOM)].any():
-            raise InvalidBody(_CHANGED)
+            return None
         sizes = results[:, int(KEYS)].astype(np.int64)
         # How far the keys of each chunk lie, in its part of the names, from where they come to be.
         moved = np.repeat((plan[:, 4] // 2).astype(np.int64) - sizes.cumsum() + sizes, sizes)
@@ -237,6 +251,8 @@ class Waves:
         # A table must be half empty.
         tables = 1 << np.ceil(np.log2(2 * chunks.keys[wave] + 4)).astype(np.int64)
         pools = chunks.nbytes[wave] + int(SPARE)
+        if not self._large:
+            tables, pools = np.minimum(tables, _TABLE), np.minimum(pools, _POOL)
         plan = np.zeros((len(nodes), int(PLAN)), np.uint64)
         plan[:, 0], plan[:, 1] = chunks.firsts[wave] - first, chunks.lasts[wave] - first
         for column, sizes in ((2, nodes), (4, tables), (6, pools)):
