@@ -17,11 +17,11 @@ from bowstring.columnar.batch import Column
 from bowstring.limits import DEFAULT_LIMITS
 from bowstring.variant import Status, Value, open_column
 from bowstring.variant.cast import target_of
-from bowstring.variant.column import dictionary_of
+from bowstring.variant.column import batch_of, dictionary_of
 from bowstring.variant.gather import gather
 from bowstring.variant.nested import Source
 from bowstring.variant.path import Path
-from bowstring.variant.status import batch_of, status_column
+from bowstring.variant.status import status_column
 from bowstring.variant.walk import Located, Number, Read, Tree, extract, inline_number, locate
 from tests.variant.conftest import Move
 from tests.variant.encoding import Widths, encode, encode_with, metadata_bytes, object_bytes
@@ -45,9 +45,9 @@ def by_cast(column: Column, path: list[str | int], type_: pa.DataType) -> Any:
     opened, target = open_column(column), target_of(type_, "number")
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(Tree, "has_root", True)  # no row is plain then
-        [places] = locate(opened, [tuple(path)])
+        [places] = locate(opened, dictionary_of(opened), [tuple(path)])
     found = gather(Source(opened, DEFAULT_LIMITS, "value"), places, type_, target)
-    return batch_of([found, status_column("status", places.statuses, column.device)], opened)
+    return batch_of([found, status_column("status", places.statuses)], opened.column)
 
 
 def compare(column: Column, paths: list[list[str | int]], types: list[pa.DataType]) -> None:

@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 from bowstring import variant
 from bowstring.errors import InvalidBody, Unsupported, UsageError
 from bowstring.testing import fake_device
+from bowstring.variant.codec.decode import decode_names
 from tests.variant.shredded_columns import unmarked
 
 D = decimal.Decimal
@@ -194,6 +195,14 @@ def test_a_union_becomes_the_values_of_its_children(
     assert found.null_count == expected[first:].count(None)
     holder = pa.StructArray.from_arrays([union], ["u"])
     assert variant.to_python(variant.from_arrow(holder)) == [{"u": each} for each in expected]
+
+
+def test_metadata_name_fields_and_keys_of_maps_alone() -> None:
+    """What Arrow calls the two columns of a map is no name of a Variant, but where its entries are objects."""
+    for key, names in (("k", ["k", "m"]), (7, ["key", "m", "value"])):
+        maps = pa.array([{"m": [(key, 1)]}], pa.struct({"m": pa.map_(pa.scalar(key).type, pa.int8())}))
+        [metadata] = variant.from_arrow(maps).child("metadata").to_arrow().to_pylist()
+        assert sorted(decode_names(metadata)) == names
 
 
 def test_a_variant_is_returned_as_it_is() -> None:

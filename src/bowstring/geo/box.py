@@ -116,10 +116,9 @@ class Box:
         (170.0, -175.0)
         """
         xmin, xmax = _joined((self.xmin, self.xmax), (other.xmin, other.xmax), geography=geography)
-        y, z, m = (
-            (None, None) if None in (*one, *another) else (min(one[0], another[0]), max(one[1], another[1]))
-            for one, another in zip(self._ranges(), other._ranges(), strict=True)
-        )
+        pairs = zip(self._ranges(), other._ranges(), strict=True)
+        y: Any
+        y, z, m = ((None, None) if None in (*a, *b) else (min(a[0], b[0]), max(a[1], b[1])) for a, b in pairs)
         return Box(xmin, y[0], xmax, y[1], *z, *m)
 
     def _ranges(self) -> tuple[Any, Any, Any]:

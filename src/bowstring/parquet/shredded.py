@@ -25,7 +25,7 @@ from bowstring.parquet.columns import ColumnPath, children_of, count_leaves, sto
 from bowstring.parquet.comparisons import is_number
 from bowstring.variant.column import VariantType
 from bowstring.variant.reference import Reference, reference_of
-from bowstring.variant.status import Losses, counted, first_lost
+from bowstring.variant.status import Losses, counted, first_error
 
 if TYPE_CHECKING:
     from bowstring.limits import Limits
@@ -263,7 +263,8 @@ class Columns:
                 statuses if wanted is None else np.where(wanted, statuses, np.uint8(variant.Status.MISSING))
             )
             lost, there = counted(cpu(), [kept])
-            example = f"row {first + first_lost(cpu(), kept)[0]} of {self._file.name}" if lost else ""
+            error = first_error(kept, cpu())
+            example = "" if error is None else f"row {first + error[0]} of {self._file.name}"
         elif wanted is not None:
             there = int(np.count_nonzero(values.is_valid().to_numpy(zero_copy_only=False) & wanted))
         name = (

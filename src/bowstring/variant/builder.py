@@ -16,14 +16,7 @@ from bowstring.kernels.json.keys import KEYS, LENGTH, NAME, NO_ROOM, POOL_END, S
 from bowstring.kernels.json.tree import NODE
 from bowstring.kernels.json.write import measure_rows, write_rows
 from bowstring.kernels.launch import launch
-from bowstring.kernels.variant.read_objects import (
-    BYTES,
-    ENCODED,
-    KEYS_FULL,
-    NODES_FULL,
-    REFUSED,
-    read_objects,
-)
+from bowstring.kernels.variant import read_objects as objects
 from bowstring.limits import Limits, limits_or_default
 from bowstring.memory import device_by_name
 from bowstring.variant.codec.rows import in_row
@@ -111,12 +104,14 @@ class Block:
             pool = np.empty(self._pool, np.uint8)
             states = np.zeros(int(STATE), np.uint64)
             plan = np.array([0, 0, 0, self._nodes, 0, self._slots, 0, self._pool], np.uint64)
-            rule = int(ENCODED) if encoded else 0
+            rule = int(objects.ENCODED) if encoded else 0
             scratch = self._refs, nodes, table, names, pool, states
-            launch(read_objects, 1, data, plan, rule, self._depth, self._seed, firsts, counts, *scratch)
-            if states[NO_ROOM] == KEYS_FULL:
+            launch(
+                objects.read_objects, 1, data, plan, rule, self._depth, self._seed, firsts, counts, *scratch
+            )
+            if states[NO_ROOM] == objects.KEYS_FULL:
                 self._slots, self._pool = self._slots * 4, self._pool * 4
-            elif states[NO_ROOM] == NODES_FULL:
+            elif states[NO_ROOM] == objects.NODES_FULL:
                 # None takes less than a byte; more than these are containers that occur again, in each other.
                 if self._nodes > min(most, max(_MOST_SHARED, len(data))):
                     self._nodes = _NODES
@@ -124,12 +119,13 @@ class Block:
                 self._nodes *= 2
             else:
                 break
-        nbytes = self.nbytes + int(states[BYTES])
-        if states[REFUSED] or nbytes > most:
+        nbytes = self.nbytes + int(states[objects.BYTES])
+        if states[objects.REFUSED] or nbytes > most:
             return False
-        found = names.reshape(-1, int(NAME))[: int(states[KEYS])]
+        read = names.reshape(-1, int(NAME))[: int(states[KEYS])]
         text = pool[: int(states[POOL_END])].copy()
-        keys = Keys(text, found[:, int(START)].copy(), found[:, int(LENGTH)].copy(), np.array([len(found)]))
+        starts, lengths = read[:, int(START)].copy(), read[:, int(LENGTH)].copy()
+        keys = Keys(text, starts, lengths, np.array([len(read)]))
         self._chunks.append(_Chunk(data, firsts, counts, nodes, keys))
         used = int(firsts[-1] + counts[-1])
         self._nodes = max(_NODES, min(self._nodes, 2 * used))  # rows of a later list may be smaller
@@ -228,11 +224,11 @@ class VariantBuilder:
         """
         before = self._plain.nbytes
         try:
-            made = self._plain.copy(thing)
+            row = self._plain.copy(thing)
         except BowstringError as error:
             self._plain.nbytes = before
             raise in_row(error, len(self)) from error
-        self._waiting.append(made)
+        self._waiting.append(row)
         if self.nbytes > self._most:
             raise self._too_large(len(self) - 1, self.nbytes)
         if len(self._waiting) in (_MOST_ROWS, BLOCK_ROWS - self._block.rows):

@@ -17,6 +17,8 @@ import pyarrow as pa
 from bowstring.errors import Unsupported, UsageError
 from bowstring.kernels.variant import bytes as of_bytes
 from bowstring.kernels.variant import decimals, numbers
+from bowstring.kernels.variant.spark.decimals import spark_decimals
+from bowstring.kernels.variant.spark.numbers import spark_numbers
 from bowstring.variant.column import VariantType
 from bowstring.variant.path import Path
 
@@ -36,24 +38,21 @@ class Numbers:
     repeat: int = 1
     bits: bool = False  # packed after the launch
     blocks: bool = False  # a work item is a block of rows
-    first: Any = None  # the dtype in which only the first of several numbers is kept
+    kept: Any = None  # the dtype in which the first of the numbers of each row is kept
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Bytes:
-    """Text or binary of any length; `views` of it, if so."""
+    """Text or binary of any length, or of one `width`; `views` of it, if so."""
 
     family: int
-    large: bool
+    large: bool = False
     views: bool = False
+    width: int = -1
 
 
-@dataclasses.dataclass(frozen=True, slots=True)
-class FixedBytes:
-    """Bytes of one length."""
-
-    family: int
-    width: int
+SPARK_TEXT: Final = -1
+"""In the place of a family: text, which everything becomes in Spark."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -93,48 +92,7 @@ class Entries:
     item: Target
 
 
-@dataclasses.dataclass(frozen=True, slots=True)
-class SparkNumbers:
-    """A type of a fixed width that a number of 64 bits becomes, as in Spark; `bits` are packed after that."""
-
-    family: int
-    low: int
-    high: int
-    dtype: Any
-    bits: bool = False
-
-
-@dataclasses.dataclass(frozen=True, slots=True)
-class SparkDecimals:
-    """A decimal, as in Spark: `repeat` of `dtype` hold one."""
-
-    scale: int
-    bound: int
-    dtype: Any
-    repeat: int
-
-
-@dataclasses.dataclass(frozen=True, slots=True)
-class SparkText:
-    """Text, which everything becomes in Spark."""
-
-    large: bool
-    views: bool = False
-
-
-Target = (
-    Numbers
-    | SparkNumbers
-    | SparkDecimals
-    | SparkText
-    | Bytes
-    | FixedBytes
-    | Value
-    | Nulls
-    | Elements
-    | Fields
-    | Entries
-)
+Target = Numbers | Bytes | Value | Nulls | Elements | Fields | Entries
 
 
 def target_of(type_: Any, cast: str) -> Target:
@@ -145,13 +103,13 @@ def target_of(type_: Any, cast: str) -> Target:
         raise UsageError("no type to cast to", expected="a pyarrow.DataType", found=repr(type_))
     if cast == "spark":
         found = _SPARK.get(type_.id)
-        if type_.id in _SPARK_DECIMALS and type_.scale >= 0:
-            found = SparkDecimals(type_.scale, 10**type_.precision, *_SPARK_DECIMALS[type_.id])
+        if type_.id in _DECIMALS and type_.scale >= 0:
+            found = Numbers(spark_decimals, _decimal_rule(type_), np.uint64, 2, kept=_DECIMALS[type_.id])
         elif type_.id == pa.lib.Type_TIMESTAMP and type_.unit == "us" and type_.tz in (None, "UTC"):
             family = numbers.TIMESTAMP_NTZ if type_.tz is None else numbers.TIMESTAMP
             found = _spark_number(family, np.int64)
     elif type_ == pa.uuid():
-        found = FixedBytes(int(of_bytes.UUID), 16)
+        found = Bytes(int(of_bytes.UUID), width=16)
     else:
         found = _NUMBERS.get(type_.id) if cast == "number" else None
         found = found or _FIXED.get(type_.id) or _others(type_, floats=int(cast == "number"))
@@ -176,7 +134,7 @@ def _nested(type_: pa.DataType, cast: str) -> Elements | Fields | Entries | None
     """Return how arrays and objects become a type that holds others; None for any other type."""
     if type_.id in _LISTS:
         large, views = _LISTS[type_.id]
-        return Elements(_inside(type_.value_field, cast), large, None, views)
+        return Elements(_inside(type_.value_field, cast), large, views=views)
     if type_.id == pa.lib.Type_FIXED_SIZE_LIST:
         return Elements(_inside(type_.value_field, cast), size=type_.list_size)
     if type_.id == pa.lib.Type_STRUCT:
@@ -223,6 +181,17 @@ _UNSIGNED: Final[dict[int, Any]] = {
     pa.lib.Type_UINT16: np.int16,
     pa.lib.Type_UINT32: np.int32,
 }
+# Whether offsets are large, and whether there are views.
+_STRINGS: Final = {
+    pa.lib.Type_STRING: (False, False),
+    pa.lib.Type_LARGE_STRING: (True, False),
+    pa.lib.Type_STRING_VIEW: (False, True),
+}
+_BINARIES: Final = {
+    pa.lib.Type_BINARY: (False, False),
+    pa.lib.Type_LARGE_BINARY: (True, False),
+    pa.lib.Type_BINARY_VIEW: (False, True),
+}
 _FIXED: Final[dict[int, Target]] = {
     pa.lib.Type_NA: Nulls(),
     pa.lib.Type_BOOL: dataclasses.replace(_number(numbers.BOOLEAN, np.int8), bits=True),
@@ -234,12 +203,8 @@ _FIXED: Final[dict[int, Target]] = {
     pa.lib.Type_DOUBLE: _number(numbers.DOUBLE, np.int64),
     pa.lib.Type_DATE32: _number(numbers.DATE, np.int32),
     pa.lib.Type_DATE64: _number(numbers.DATE, np.int64, _DAY_OF_MS),
-    pa.lib.Type_STRING: Bytes(int(of_bytes.TEXT), large=False),
-    pa.lib.Type_LARGE_STRING: Bytes(int(of_bytes.TEXT), large=True),
-    pa.lib.Type_BINARY: Bytes(int(of_bytes.BINARY), large=False),
-    pa.lib.Type_LARGE_BINARY: Bytes(int(of_bytes.BINARY), large=True),
-    pa.lib.Type_STRING_VIEW: Bytes(int(of_bytes.TEXT), large=False, views=True),
-    pa.lib.Type_BINARY_VIEW: Bytes(int(of_bytes.BINARY), large=False, views=True),
+    **{each: Bytes(int(of_bytes.TEXT), *form) for each, form in _STRINGS.items()},
+    **{each: Bytes(int(of_bytes.BINARY), *form) for each, form in _BINARIES.items()},
 }
 
 
@@ -268,9 +233,8 @@ _DECIMALS: Final = {
 def _others(type_: pa.DataType, *, floats: int) -> Target | None:
     """Return how values become a type with parameters; floats become decimals where `floats` is not 0."""
     if type_.id in _DECIMALS and type_.scale >= 0:
-        bound = 10**type_.precision
-        what = type_.scale, bound >> 64, bound & (2**64 - 1), floats
-        return Numbers(decimals.cast_decimals, what, np.uint64, 2, first=_DECIMALS[type_.id])
+        what = *_decimal_rule(type_), floats
+        return Numbers(decimals.cast_decimals, what, np.uint64, 2, kept=_DECIMALS[type_.id])
     if type_.id == pa.lib.Type_DECIMAL256 and type_.scale >= 0:
         words = tuple(10**type_.precision >> 64 * k & (2**64 - 1) for k in range(4))
         return Numbers(decimals.cast_decimals_256, (type_.scale, floats, words), np.uint64, 4)
@@ -282,13 +246,20 @@ def _others(type_: pa.DataType, *, floats: int) -> Target | None:
     if type_.id == pa.lib.Type_TIME32:
         return _number(numbers.TIME, np.int32, _UNITS[type_.unit])
     if type_.id == pa.lib.Type_FIXED_SIZE_BINARY:
-        return FixedBytes(int(of_bytes.BINARY), type_.byte_width)
+        return Bytes(int(of_bytes.BINARY), width=type_.byte_width)
     return None
 
 
-def _spark_number(family: Any, dtype: Any, *, bits: bool = False) -> SparkNumbers:
+def _decimal_rule(type_: pa.DataType) -> tuple[int, int, int]:
+    """Return the scale of a decimal, and in two words what its digits are less than."""
+    bound = 10**type_.precision
+    return type_.scale, bound >> 64, bound & (2**64 - 1)
+
+
+def _spark_number(family: Any, dtype: Any, *, bits: bool = False) -> Numbers:
     limits = np.iinfo(dtype)
-    return SparkNumbers(int(family), int(limits.min), int(limits.max), dtype, bits)
+    what = int(family), int(limits.min), int(limits.max)
+    return Numbers(spark_numbers, what, np.int64, bits=bits, kept=None if bits else dtype)
 
 
 _SPARK: Final[dict[int, Target]] = {
@@ -298,15 +269,6 @@ _SPARK: Final[dict[int, Target]] = {
     pa.lib.Type_FLOAT: _spark_number(numbers.FLOAT, np.int32),
     pa.lib.Type_DOUBLE: _spark_number(numbers.DOUBLE, np.int64),
     pa.lib.Type_DATE32: _spark_number(numbers.DATE, np.int32),
-    pa.lib.Type_STRING: SparkText(large=False),
-    pa.lib.Type_LARGE_STRING: SparkText(large=True),
-    pa.lib.Type_STRING_VIEW: SparkText(large=False, views=True),
-    pa.lib.Type_BINARY: Bytes(int(of_bytes.EITHER), large=False),
-    pa.lib.Type_LARGE_BINARY: Bytes(int(of_bytes.EITHER), large=True),
-    pa.lib.Type_BINARY_VIEW: Bytes(int(of_bytes.EITHER), large=False, views=True),
-}
-_SPARK_DECIMALS: Final = {
-    pa.lib.Type_DECIMAL32: (np.uint32, 1),
-    pa.lib.Type_DECIMAL64: (np.uint64, 1),
-    pa.lib.Type_DECIMAL128: (np.uint64, 2),
+    **{each: Bytes(SPARK_TEXT, *form) for each, form in _STRINGS.items()},
+    **{each: Bytes(int(of_bytes.EITHER), *form) for each, form in _BINARIES.items()},
 }

@@ -8,7 +8,8 @@ Bowstring never registers ``arrow.parquet.variant`` with pyarrow: writing such a
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
+from operator import attrgetter
 from typing import Any, Final
 
 import numpy as np
@@ -18,7 +19,7 @@ from bowstring.columnar.batch import Batch, Column
 from bowstring.columnar.layout import Layout
 from bowstring.columnar.marks import NAME_KEY, VARIANT_NAMES, is_variant, marked_field
 from bowstring.columnar.nodes import Kind, storage_type
-from bowstring.columnar.parts import Dictionary, make_batch
+from bowstring.columnar.parts import Dictionary, batch_parts, make_batch
 from bowstring.columnar.slots import (
     MOST_READ,
     Slots,
@@ -33,7 +34,7 @@ from bowstring.errors import InvalidBody, LimitExceeded, UsageError
 from bowstring.kernels import bitmap
 from bowstring.kernels.launch import launch
 from bowstring.kernels.variant.metadata import inspect_metadata, mark_changes
-from bowstring.memory import Device
+from bowstring.memory import Buffer, Device
 from bowstring.variant.codec.primitives import metadata_bytes
 
 EXTENSION_NAME: Final = VARIANT_NAMES[0]
@@ -210,7 +211,7 @@ def dictionary_of(opened: VariantColumn, *, full: bool = False) -> MetadataDicti
         else:
             indices = opened.indices
             starts, stops = metadata.starts.astype(np.int64), metadata.stops.astype(np.int64)
-            if metadata.shared and not _is_bounded(opened, starts, stops):
+            if metadata.shared and not are_bounded(opened.column.device, starts, stops, len(metadata.data)):
                 numbers, starts, stops = _distinct_views(opened, starts, stops)
                 known = (indices >= np.int32(0)) & (indices < np.int32(len(numbers)))
                 indices = xp.where(known, numbers[xp.where(known, indices, np.int32(0))], np.int32(-1))
@@ -223,7 +224,13 @@ def _distinct(opened: VariantColumn) -> tuple[Any, Any, Any]:
     """Return which metadata is that of each row, and where the distinct ones begin and end."""
     metadata, xp, rows = opened.metadata, opened.column.device.xp, opened.rows
     starts, stops = metadata.starts[:rows], metadata.stops[:rows]
-    if not _is_bounded(opened, starts, stops, following=True):
+    is_bounded = True
+    if metadata.shared:
+        # Those that are as that of the row before are read once.
+        differ = (starts[1:] != starts[:-1]) | (stops[1:] != stops[:-1])
+        heads = xp.concatenate([xp.ones(min(rows, 1), np.bool_), differ])
+        is_bounded = are_bounded(opened.column.device, starts[heads], stops[heads], len(metadata.data))
+    if not is_bounded:
         indices, starts, stops = _distinct_views(opened, starts, stops)
     else:
         changed = xp.empty(rows, np.uint8)
@@ -237,41 +244,18 @@ def _distinct(opened: VariantColumn) -> tuple[Any, Any, Any]:
     return indices, starts, stops
 
 
-def check_overlap(opened: VariantColumn) -> None:
-    """Check that the work on all distinct metadata is bounded by their bytes, for those that read them one by
-    one.
-    """
-    metadata, following = opened.metadata, opened.indices is None
-    check_order(metadata, opened.column.device, opened.column.name)
-    count = opened.rows if following else len(metadata.starts)
-    starts, stops = metadata.starts[:count], metadata.stops[:count]
-    if not _is_bounded(opened, starts, stops, following=following):
-        _distinct_views(opened, starts.astype(np.int64), stops.astype(np.int64))
-
-
-def _is_bounded(opened: VariantColumn, starts: Any, stops: Any, *, following: bool = False) -> bool:
-    """Return whether slots have few bytes; where they follow rows, those that differ from the row before."""
-    if not opened.metadata.shared:
-        return True
-    if following:
-        changed = (starts[1:] != starts[:-1]) | (stops[1:] != stops[:-1])
-        heads = opened.column.device.xp.concatenate([opened.column.device.xp.ones(1, np.bool_), changed])
-        starts, stops = starts[heads[: len(starts)]], stops[heads[: len(stops)]]
-    return are_bounded(opened.column.device, starts, stops, len(opened.metadata.data))
-
-
 def _distinct_views(opened: VariantColumn, starts: Any, stops: Any) -> tuple[Any, Any, Any]:
     """Return which of the distinct slots each is, and where these begin and end. Too much overlap is an error:
     the work on them would have no bound.
     """
-    found = distinct_slots(opened.column.device, starts, stops, len(opened.metadata.data))
-    if found is None:
+    distinct = distinct_slots(opened.column.device, starts, stops, len(opened.metadata.data))
+    if distinct is None:
         raise InvalidBody(
             "the metadata of a Variant column overlap",
             expected=f"views of at most {MOST_READ} times the bytes that there are",
             where=opened.column.name,
         )
-    return found
+    return distinct
 
 
 BLOCK_ROWS: Final = 65_536
@@ -297,8 +281,8 @@ def metadata_values(metadata: Collection[bytes], rows: int, device: Device) -> B
     ends = np.cumsum([0, *map(len, blobs)])
     if ends[-1] > _MOST_METADATA:
         hint = "Make several columns of fewer rows."
-        found = int(ends[-1])
-        raise LimitExceeded("the keys of a Variant column", expected="at most 2 GiB", found=found, hint=hint)
+        nbytes = int(ends[-1])
+        raise LimitExceeded("the keys of a Variant column", expected="at most 2 GiB", found=nbytes, hint=hint)
     data: Any = np.frombuffer(b"".join(blobs), np.uint8)
     offsets = device.from_host(ends.astype(np.int32))
     return values_batch(pa.binary(), offsets, device.from_host(data), device)
@@ -315,14 +299,98 @@ def variant_of(
     name: str, validity: Any, indices: Any, metadata: Batch, offsets: Any, data: Any, *, nulls: int = -1
 ) -> Column:
     """Return values as a Variant column: `indices` say which of the metadata each row has."""
-    device, rows = metadata.device, len(indices)
-    arrays = validity, None, indices, None, offsets.astype(np.int32), data
-    return make_batch(
-        Batch,
-        Layout.of(pa.schema([variant_field(name)])),
-        rows,
-        np.array([(rows, 0 if validity is None else nulls), (rows, 0), (rows, 0)], np.int64),
-        [None if each is None else buffer_or_none(each, device) for each in arrays],
-        dictionaries={0: Dictionary(0, metadata)},
-        device=device,
-    )[0]
+    rows = len(indices)
+    nodes = [(rows, 0 if validity is None else nulls), (rows, 0), (rows, 0)]
+    arrays = [validity, None, indices, None, offsets.astype(np.int32), data]
+    gathered = Gathered(variant_field(name), nodes, arrays, dictionaries=(metadata,))
+    return batch_of([gathered], metadata[0], rows)[0]
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Gathered:
+    """One column, in the parts that a batch is put together from; arrays become buffers then.
+
+    `dictionaries` has, in pre-order, the id of one of the source's, or the values of a new one.
+    """
+
+    field: pa.Field
+    nodes: list[tuple[int, int]]
+    arrays: list[Any]
+    variadic_counts: tuple[int, ...] = ()
+    dictionaries: tuple[int | Batch, ...] = ()
+
+
+def holding(
+    field: pa.Field, node: tuple[int, int], arrays: Sequence[Any], children: Sequence[Gathered]
+) -> Gathered:
+    """Return a column that holds others, in pre-order."""
+    nodes, inside = [node], [*arrays]
+    counts: list[int] = []
+    dictionaries: list[int | Batch] = []
+    for child in children:
+        nodes += child.nodes
+        inside += child.arrays
+        counts += child.variadic_counts
+        dictionaries += child.dictionaries
+    return Gathered(field, nodes, inside, tuple(counts), tuple(dictionaries))
+
+
+def part_of(column: Column) -> Gathered:
+    """Return a column, or a child of one, in its parts as they are; its dictionaries are those of its batch."""
+    first, end = column._index, column._node.end
+    layout, nodes, buffers, counts = batch_parts(column.batch)
+    bounds = layout.first_buffers(counts)
+    counted = zip(layout.variadic_nodes, counts, strict=True)
+    return Gathered(
+        column.field,
+        list(map(tuple, nodes[first:end].tolist())),
+        list(buffers[int(bounds[first]) : int(bounds[end])]),
+        tuple(count for node, count in counted if first <= node < end),
+        layout.alone(first, column.field).dictionary_ids,
+    )
+
+
+def binary_values(offsets: Any, data: Any, *, large: bool) -> Gathered:
+    """Return bytes as the child ``value`` of a Variant column."""
+    field = pa.field("value", pa.large_binary() if large else pa.binary())
+    ends = offsets if large else offsets.astype(np.int32)
+    return Gathered(field, [(len(offsets) - 1, 0)], [None, ends, data])
+
+
+def with_metadata(
+    column: Column, field: pa.Field, node: tuple[int, int], validity: Any, parts: Sequence[Gathered]
+) -> Gathered:
+    """Return a Variant column of the metadata of another, and of children beside them."""
+    children = [part_of(column.child("metadata")), *parts]
+    field = marked_field(field.with_type(pa.struct([each.field for each in children])))
+    return holding(field, node, [validity], children)
+
+
+def batch_of(columns: Sequence[Gathered], beside: Column, rows: int | None = None) -> Batch:
+    """Put columns together, beside the column that they were gathered from."""
+    whole = holding(pa.field("", pa.null()), (0, 0), (), columns)
+    source, device = beside.batch.dictionaries, beside.device
+    known: dict[int, Dictionary] = {}
+    new: dict[int, Dictionary] = {}
+    ids: list[int] = []
+    for each in whole.dictionaries:
+        if isinstance(each, int):
+            dictionary = source[each]
+        else:
+            number = max(source, default=-1) + 1 + len(new)
+            dictionary = new.setdefault(id(each), Dictionary(number, each))
+        ids.append(each if isinstance(each, int) else dictionary.id)
+        known[ids[-1]] = dictionary
+    buffers: list[Buffer | None] = []
+    for array in whole.arrays:
+        ready = array is None or isinstance(array, Buffer)
+        buffers.append(array if ready else buffer_or_none(array, device))
+    layout = Layout.of(pa.schema(list(map(attrgetter("field"), columns))), ids)
+    rows = len(beside) if rows is None else rows
+    nodes = np.array(whole.nodes[1:], np.int64).reshape(-1, 2)
+    return make_batch(Batch, layout, rows, nodes, buffers, whole.variadic_counts, known, device=device)
+
+
+def column_of(beside: Column, field: pa.Field, *arrays: Any) -> Column:
+    """Return arrays as a column of a type that holds no others, beside another column."""
+    return batch_of([Gathered(field, [(len(beside), -1)], list(arrays))], beside)[0]

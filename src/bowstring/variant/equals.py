@@ -11,7 +11,6 @@ import pyarrow as pa
 
 from bowstring.columnar.batch import Column
 from bowstring.columnar.slots import check_order
-from bowstring.columnar.spans import buffer_or_none
 from bowstring.errors import BowstringError, UsageError
 from bowstring.kernels import bitmap
 from bowstring.kernels.launch import launch
@@ -19,21 +18,21 @@ from bowstring.kernels.variant.equals import SAME, UNKNOWN, WORDS, compare_value
 from bowstring.limits import Limits, limits_or_default
 from bowstring.variant.codec.decode import decode, decode_names
 from bowstring.variant.codec.primitives import Value
-from bowstring.variant.codec.rows import in_row
-from bowstring.variant.column import VariantColumn, dictionary_of
+from bowstring.variant.codec.rows import in_row, raw_row
+from bowstring.variant.column import VariantColumn, column_of, dictionary_of
 from bowstring.variant.json.writer import Names, Rows, block_of, rows_of
 from bowstring.variant.shredded.unshred import open_column
-from bowstring.variant.status import Gathered, Status, batch_of, first_error, raise_error
+from bowstring.variant.status import Status, first_error, raise_error
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable
 
     from bowstring.memory import Device
 
 _EXACT_NUMERIC: Final = frozenset(("int8", "int16", "int32", "int64", "decimal4", "decimal8", "decimal16"))
+_NAMES_KEPT: Final = 64
 _LONG_NAME: Final = 256
 """Names of more bytes, with their quotes, are compared by number."""
-_NAMES_KEPT: Final = 64
 _NANOSECONDS: Final = {"timestamp": 1000, "timestamp_ns": 1, "timestamp_ntz": 1000, "timestamp_ntz_ns": 1}
 
 
@@ -84,28 +83,20 @@ def equals(left: Any, right: Any, *, plain: bool = False, limits: Limits | None 
             check_order(side.value, side.column.device, side.column.name)
         rows = [rows_of(side, dictionary_of(side), limits=limits) for side in sides]
         statuses = [each.measured()[0] for each in rows]
-        _raise_first(sides, statuses, limits)
         device = sides[0].column.device
+        errors = [(error, k) for k in (0, 1) if (error := first_error(statuses[k], device)) is not None]
+        if errors:
+            first, k = min(errors, key=lambda each: each[0][0])  # of one row the left side
+            raise_error(sides[k], *first, limits)
         both = (statuses[0] == np.uint8(Status.OK)) & (statuses[1] == np.uint8(Status.OK))
         verdicts = _verdicts(rows, names_for_comparing([each.names for each in rows], device), statuses)
-        unknown = device.to_host(device.xp.flatnonzero(both & (verdicts == UNKNOWN)))
-        _decide(rows, unknown, verdicts, limits)
-        bitmaps = bitmap.packed(both), bitmap.packed(verdicts == SAME)
+        # What the kernel left open is decoded; rows share what their metadata are parsed to.
+        names = functools.lru_cache(_NAMES_KEPT)(decode_names)
+        for row in device.to_host(device.xp.flatnonzero(both & (verdicts == UNKNOWN))).tolist():
+            one, other = (_tree(side, row, names, limits) for side in sides)
+            verdicts[row : row + 1] = np.uint8(same(one, other))
         field = pa.field(sides[0].column.name, pa.bool_())
-        gathered = Gathered(field, [(sides[0].rows, -1)], [buffer_or_none(each, device) for each in bitmaps])
-        return batch_of([gathered], sides[0])[0]
-
-
-def _raise_first(sides: tuple[VariantColumn, VariantColumn], statuses: list[Any], limits: Limits) -> None:
-    """Raise for the first row with an error, the left side before the right."""
-    found = [
-        (row, side)
-        for side, opened in enumerate(sides)
-        if (row := first_error(statuses[side], opened.column.device)) is not None
-    ]
-    if found:
-        row, side = min(found)
-        raise_error(sides[side], row, statuses[side], limits)
+        return column_of(sides[0].column, field, bitmap.packed(both), bitmap.packed(verdicts == SAME))
 
 
 def _verdicts(sides: list[Rows], names: list[Names], statuses: list[Any]) -> Any:
@@ -122,35 +113,15 @@ def _verdicts(sides: list[Rows], names: list[Names], statuses: list[Any]) -> Any
     return verdicts
 
 
-def _decide(sides: list[Rows], unknown: Any, verdicts: Any, limits: Limits) -> None:
-    """Write the verdicts on rows that the kernel left open, by their decoded values."""
-    if not len(unknown):
-        return
-    # Rows of the same metadata one after the other, of which only the last are kept parsed.
-    ids = [side.device.to_host(side.metadata_ids)[unknown] for side in sides]
-    order = np.lexsort(ids[::-1])
-    chosen = unknown[order].tolist()
-    left, right = (
-        _trees(side, chosen, known[order].tolist(), limits) for side, known in zip(sides, ids, strict=True)
-    )
-    for row, one, other in zip(chosen, left, right, strict=True):
-        verdicts[row : row + 1] = np.uint8(same(one, other))
-
-
-def _trees(side: Rows, chosen: list[int], ids: list[int], limits: Limits) -> Iterator[Value]:
-    """Yield some rows as trees, `ids` say of which metadata; no other row is copied or looked at."""
-    names = functools.lru_cache(_NAMES_KEPT)(lambda number: decode_names(_slot(side, side.metadata, number)))
-    for row, number in zip(chosen, ids, strict=True):
-        try:
-            yield decode(names(number), _slot(side, (side.starts, side.stops, side.data), row), limits=limits)
-        except BowstringError as error:
-            raise in_row(error, row) from error
-
-
-def _slot(side: Rows, slots: tuple[Any, Any, Any], slot: int) -> bytes:
-    start, stop = (int(side.device.to_host(each[slot : slot + 1])[0]) for each in slots[:2])
-    found: bytes = side.device.to_host(slots[2][start:stop]).tobytes()
-    return found
+def _tree(
+    opened: VariantColumn, row: int, names: Callable[[bytes], tuple[str, ...]], limits: Limits
+) -> Value:
+    raw = raw_row(opened, row)
+    assert raw is not None
+    try:
+        return decode(names(raw[0]), raw[1], limits=limits)
+    except BowstringError as error:
+        raise in_row(error, row) from error
 
 
 def names_for_comparing(sides: list[Names], device: Device) -> list[Names]:
@@ -165,7 +136,7 @@ def names_for_comparing(sides: list[Names], device: Device) -> list[Names]:
     if not any(map(len, longs)):
         return sides
     numbers: dict[bytes, int] = {}
-    found = []
+    replaced = []
     for side, long in zip(sides, longs, strict=True):
         ends, text = device.to_host(side.ends), device.to_host(side.text).tobytes()
         saved = np.zeros(len(ends), np.int64)
@@ -179,10 +150,10 @@ def names_for_comparing(sides: list[Names], device: Device) -> list[Names]:
             at = end
         pieces.append(text[at:])
         shorter = np.frombuffer(b"".join(pieces), np.uint8)
-        found.append(
+        replaced.append(
             side._replace(ends=device.xp.asarray(ends - np.cumsum(saved)), text=device.xp.asarray(shorter))
         )
-    return found
+    return replaced
 
 
 def same(left: Value, right: Value) -> bool:

@@ -2,40 +2,30 @@
 
 from __future__ import annotations
 
-from typing import Any, Final, NoReturn
+from typing import Any, Final
 
 import numpy as np
 import pyarrow as pa
 
 from bowstring.columnar.batch import Batch, Column
-from bowstring.columnar.layout import Layout
-from bowstring.columnar.parts import Dictionary, make_batch
-from bowstring.columnar.spans import buffer_or_none
-from bowstring.errors import BowstringError, LimitExceeded
+from bowstring.errors import LimitExceeded
 from bowstring.kernels import bitmap
-from bowstring.kernels.launch import launch, launch_shared
-from bowstring.kernels.variant.bytes import VALUE, copy_bytes, measure_bytes
+from bowstring.kernels.launch import launch
+from bowstring.kernels.variant.bytes import VALUE
 from bowstring.kernels.variant.encoding import ARRAY, OBJECT
-from bowstring.kernels.variant.nested import (
-    ANY_COUNT,
-    count_children,
-    note_disorder,
-    place_keys,
-)
+from bowstring.kernels.variant.nested import note_disorder, place_keys
 from bowstring.kernels.variant.shredded import place_groups
 from bowstring.limits import Limits, limits_or_default
-from bowstring.variant.codec.decode import children_of, decode_names
-from bowstring.variant.codec.rows import in_row, raw_row
-from bowstring.variant.column import variant_field
-from bowstring.variant.nested import CHILD, Source, check_names, children_at, copied, ends_of, merge
+from bowstring.variant import nested
+from bowstring.variant.column import Gathered, batch_of, variant_field
+from bowstring.variant.nested import Source
 from bowstring.variant.shredded.unshred import open_column
-from bowstring.variant.status import Gathered, Status, batch_of, first_error, raise_error
-from bowstring.variant.walk import Located, locate_in
+from bowstring.variant.status import Status, first_error, raise_error, validity_of
+from bowstring.variant.walk import Located, locate
 
 _KEY: Final = 4
 """What a key or a row of keys takes besides its text: an offset."""
 _LARGEST: Final = (1 << 31) - 1
-_ANY_WIDTH: Final = -1
 
 
 def explode(column: Any, *, outer: bool = False, plain: bool = False, limits: Limits | None = None) -> Batch:
@@ -45,13 +35,11 @@ def explode(column: Any, *, outer: bool = False, plain: bool = False, limits: Li
 
     Parameters
     ----------
-    column
-        A Variant column, or its Arrow array. It stays where it is, and so does the result.
+    column, plain
+        As for :func:`bowstring.variant.get`.
     outer
         Give rows without children, SQL NULLs among them, one row whose position, key and value are null. Else
         they give none.
-    plain
-        Take a struct that is not marked as a Variant.
     limits
         ``extracted_bytes`` bounds each column of the result.
 
@@ -84,7 +72,7 @@ def explode(column: Any, *, outer: bool = False, plain: bool = False, limits: Li
     with source.device.use():
         objects, fields = _counted(source, OBJECT)
         arrays, elements = _counted(source, ARRAY)
-        check_names(source, objects, source.dictionary.indices, fields)
+        nested.check_names(source, objects, source.dictionary.indices, fields)
         _raise_first(source, objects.statuses, arrays.statuses)
         return _exploded(source, objects, arrays, fields + elements, outer=outer)
 
@@ -96,10 +84,8 @@ def keys(column: Any, *, plain: bool = False, limits: Limits | None = None) -> C
 
     Parameters
     ----------
-    column
-        A Variant column, or its Arrow array. It stays where it is, and so does the result.
-    plain
-        Take a struct that is not marked as a Variant.
+    column, plain
+        As for :func:`bowstring.variant.get`.
     limits
         ``extracted_bytes`` bounds the keys.
 
@@ -126,67 +112,43 @@ def keys(column: Any, *, plain: bool = False, limits: Limits | None = None) -> C
     source = Source(opened, limits, opened.column.name)
     with source.device.use():
         objects, counts = _counted(source, OBJECT)
-        check_names(source, objects, source.dictionary.indices, counts)
+        nested.check_names(source, objects, source.dictionary.indices, counts)
         _raise_first(source, objects.statuses)
-        xp, device = source.device.xp, source.device
         what = "the keys of a Variant column"
         ends = _ends(source, what, counts, _KEY)
         starts, stops = _keys(source, objects, ends, what, sort=True)
         per_row = _sums(source, stops - starts, ends) + np.int64(_KEY) * (counts + np.int64(1))
         _ends(source, what, per_row)
-        valid = bitmap.packed(objects.statuses == np.uint8(Status.OK))
-        item = pa.field("item", pa.string(), nullable=False)
-        begins, text = copied(source, starts, stops, source.dictionary.data)
-        arrays = xp.asarray(valid), ends.astype(np.int32), None, begins.astype(np.int32), text
-        made = Gathered(
-            pa.field(source.name, pa.list_(item)),
-            [(opened.rows, -1), (len(starts), 0)],
-            [None if each is None else buffer_or_none(each, device) for each in arrays],
-        )
-        return batch_of([made], source.opened)[0]
+        begins, text = nested.copied(source, starts, stops, source.dictionary.data)
+        field = pa.field(source.name, pa.list_(pa.field("item", pa.string(), nullable=False)))
+        arrays = [validity_of(objects.statuses), ends.astype(np.int32), None, begins.astype(np.int32), text]
+        found = Gathered(field, [(opened.rows, -1), (len(starts), 0)], arrays)
+        return batch_of([found], opened.column)[0]
 
 
 def _counted(source: Source, kind: Any) -> tuple[Located, Any]:
     """Return where rows hold containers of a kind, and of how many children; others are mismatches, or nulls."""
-    opened, xp = source.opened, source.device.xp
-    [located] = locate_in(source.device, opened.validity, opened.value, source.dictionary, [()])
+    [located] = locate(source.opened, source.dictionary, [()])
     statuses = located.statuses
-    # A type that has no name yet is no container.
+    # A type without a name yet holds nothing.
     statuses[statuses == np.uint8(Status.UNSUPPORTED)] = np.uint8(Status.TYPE_MISMATCH)
-    counts = xp.empty(opened.rows, np.int64)
-    launch(
-        count_children, opened.rows, source.data, located.positions, kind, int(ANY_COUNT), statuses, counts
-    )
-    return located, counts
+    return located, nested.child_counts(source, located, kind)
 
 
 def _raise_first(source: Source, *statuses: Any) -> None:
-    """Raise the error of the first row with one: what is no container of a kind is none of these."""
-    rows = []
+    """Raise the error of the first row with one; a value of another kind is no error."""
+    errors = []
     for each in statuses:
         bad = source.device.xp.where(each == np.uint8(Status.TYPE_MISMATCH), np.uint8(Status.OK), each)
-        row = first_error(bad, source.device)
-        if row is not None:
-            rows.append((row, each))
-    if rows:
-        row, bad = min(rows, key=lambda found: found[0])
-        _raise(source, row, bad)
-
-
-def _raise(source: Source, row: int, statuses: Any) -> NoReturn:
-    status = int(source.device.to_host(statuses[row : row + 1])[0])
+        errors.append(first_error(bad, source.device))
+    row, status = min((error for error in errors if error is not None), default=(-1, Status.OK))
     if status == Status.TOO_DEEP:
         raise LimitExceeded(
             "the children of a Variant share their bytes, and together take more than what holds them",
             where=f"row {row}",
         )
-    raw = raw_row(source.opened, row)
-    try:
-        if raw is not None:
-            children_of(decode_names(raw[0]), raw[1])
-    except BowstringError as error:
-        raise in_row(error, row) from error
-    raise_error(source.opened, row, statuses, source.limits)
+    if row >= 0:
+        raise_error(source.opened, row, status, source.limits)
 
 
 def _ends(source: Source, what: str, sizes: Any, width: int = 1) -> Any:
@@ -231,7 +193,7 @@ def _keys(source: Source, objects: Located, ends: Any, what: str, *, sort: bool)
     _ends(source, what, _sums(source, stops - starts, ends))
     flags = xp.zeros(source.opened.rows, np.uint8)
     launch(note_disorder, len(flags), ends, starts, stops, distinct.data, flags)
-    # What is no object has no keys, and so none that ascend.
+    # Only objects have keys.
     rows = device.to_host(xp.flatnonzero((flags > np.uint8(0)) & (objects.statuses == np.uint8(Status.OK))))
     if not len(rows):
         return starts, stops
@@ -241,11 +203,11 @@ def _keys(source: Source, objects: Located, ends: Any, what: str, *, sort: bool)
     for row in rows.tolist():
         inside = slice(int(bounds[row]), int(bounds[row + 1]))
         pairs = zip(host_starts[inside].tolist(), host_stops[inside].tolist(), strict=True)
-        found = sorted((data[start:stop].tobytes(), start, stop) for start, stop in pairs)
-        if len({key for key, _, _ in found}) < len(found):
-            _raise(source, row, xp.full(len(flags), np.uint8(Status.MALFORMED), np.uint8))
-        host_starts[inside] = [start for _, start, _ in found]
-        host_stops[inside] = [stop for _, _, stop in found]
+        ordered = sorted((data[start:stop].tobytes(), start, stop) for start, stop in pairs)
+        if len({key for key, _, _ in ordered}) < len(ordered):
+            raise_error(source.opened, row, Status.MALFORMED, source.limits)
+        host_starts[inside] = [start for _, start, _ in ordered]
+        host_stops[inside] = [stop for _, _, stop in ordered]
     return (device.from_host(host_starts), device.from_host(host_stops)) if sort else (starts, stops)
 
 
@@ -253,45 +215,36 @@ def _exploded(source: Source, objects: Located, arrays: Located, counts: Any, *,
     device, xp, rows = source.device, source.device.xp, source.opened.rows
     are_objects = objects.statuses == np.uint8(Status.OK)
     slots = xp.maximum(counts, np.int64(1)) if outer else counts
-    ends = _ends(source, "the children of an exploded Variant column", slots, CHILD)
+    ends = _ends(source, "the children of an exploded Variant column", slots, nested.CHILD)
     total = int(device.to_host(ends[-1:])[0])
     numbers = xp.zeros(total, np.int32)
     launch(place_groups, rows, ends[:-1], ends[1:], xp.arange(rows, dtype=np.int32), numbers)
     both = xp.where(are_objects, objects.statuses, arrays.statuses)
     holders = Located(objects.positions, both.astype(np.uint8))
-    inside, groups = children_at(source, holders, source.dictionary.indices, ends, total)
-    sizes = xp.empty(total, np.int64)
-    launch(measure_bytes, total, source.data, inside.positions, VALUE, _ANY_WIDTH, inside.statuses, sizes)
-    merge(holders, ends, inside)
+    inside, groups = nested.children_at(source, holders, source.dictionary.indices, ends, total)
+    sizes = nested.sizes_at(source, inside)
+    nested.merge(holders, ends, inside)
     _raise_first(source, holders.statuses)
     _ends(source, "the values of an exploded Variant column", _sums(source, sizes, ends))
     starts, stops = _keys(source, objects, ends, "the keys of an exploded Variant column", sort=False)
-    begins, text = copied(source, starts, stops, source.dictionary.data)
-    offsets, nbytes = ends_of(source, sizes)
-    data = xp.empty(nbytes, np.uint8)
-    launch_shared(copy_bytes, total, source.data, inside.positions, VALUE, inside.statuses, offsets, data)
+    begins, text = nested.copied(source, starts, stops, source.dictionary.data)
+    offsets, data = nested.bytes_at(source, inside, sizes, int(VALUE), large=True)
     valid = inside.statuses == np.uint8(Status.OK)
-    present = bitmap.packed(valid) if outer else None
+    present, nulls = (bitmap.packed(valid), -1) if outer else (None, 0)
     named = bitmap.packed(valid & are_objects[numbers]) if total else None
-    positions = xp.arange(total, dtype=np.int64) - ends[numbers]
-    arrays_of = (
-        *(None, numbers.astype(np.int64), present, positions.astype(np.int32)),
-        *(named, begins.astype(np.int32), text, present),
-        *(None, xp.maximum(groups, np.int32(0)), None, offsets.astype(np.int32), data),
-    )
-    nulls = -1 if outer else 0
-    fields = [
-        pa.field("row", pa.int64(), nullable=False),
-        pa.field("position", pa.int32()),
-        pa.field("key", pa.string()),
-        variant_field("value"),
+    positions = (xp.arange(total, dtype=np.int64) - ends[numbers]).astype(np.int32)
+    row = pa.field("row", pa.int64(), nullable=False)
+    children = [present, None, xp.maximum(groups, np.int32(0)), None, offsets.astype(np.int32), data]
+    metadata = source.metadata_as(pa.binary())
+    columns = [
+        Gathered(row, [(total, 0)], [None, numbers.astype(np.int64)]),
+        Gathered(pa.field("position", pa.int32()), [(total, nulls)], [present, positions]),
+        Gathered(pa.field("key", pa.string()), [(total, -1)], [named, begins.astype(np.int32), text]),
+        Gathered(
+            variant_field("value"),
+            [(total, nulls), (total, 0), (total, 0)],
+            children,
+            dictionaries=(metadata,),
+        ),
     ]
-    return make_batch(
-        Batch,
-        Layout.of(pa.schema(fields)),
-        total,
-        np.array([(total, 0), (total, nulls), (total, -1), (total, nulls), (total, 0), (total, 0)], np.int64),
-        [None if each is None else buffer_or_none(each, device) for each in arrays_of],
-        dictionaries={0: Dictionary(0, source.metadata_as(pa.binary()))},
-        device=device,
-    )
+    return batch_of(columns, source.opened.column, total)

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Iterable, Mapping, Sequence
-from operator import attrgetter
-from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple, overload
+from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple, NoReturn, overload
 
 import numpy as np
 import pyarrow as pa
@@ -13,32 +12,21 @@ import pyarrow as pa
 from bowstring.columnar.batch import Batch, Column
 from bowstring.columnar.layout import Layout
 from bowstring.columnar.one_column import one_column
-from bowstring.columnar.parts import Dictionary, make_batch
-from bowstring.columnar.spans import buffer_or_none
 from bowstring.errors import InvalidBody, InvalidData, LimitExceeded, Unsupported, UsageError
 from bowstring.kernels import bitmap
 from bowstring.kernels.launch import launch
 from bowstring.kernels.variant.bytes import name_kinds
 from bowstring.limits import DEFAULT_LIMITS, Limits, limits_or_default
+from bowstring.variant import column as columns
 from bowstring.variant.cast import Elements, Target, target_of
 from bowstring.variant.codec.primitives import PRIMITIVES
-from bowstring.variant.column import check_mark, dictionary_of, is_shredded, opened_of, values_batch
 from bowstring.variant.gather import gather
 from bowstring.variant.nested import Parts, Source
 from bowstring.variant.path import AnyStep, Path, divided, parse_path, single_path
 from bowstring.variant.reference import type_named
 from bowstring.variant.shredded.get import ShreddedPaths
 from bowstring.variant.shredded.layout import open_shredded
-from bowstring.variant.status import (
-    Gathered,
-    Losses,
-    Status,
-    any_of,
-    batch_of,
-    counted,
-    first_lost,
-    status_column,
-)
+from bowstring.variant.status import Losses, Status, counted, first_error, status_column
 from bowstring.variant.walk import Number, Read, extract, inline_number, locate
 
 if TYPE_CHECKING:
@@ -214,12 +202,10 @@ def get(
     ... )
     ([[5, 7]], [7])
     """
-    limits = limits_or_default(limits)
-    _check(cast, on_error)
     name = path if isinstance(path, str) else _name_of(path)
     status = "status" if with_status else ""
     wanted = {name: (path, type)}
-    batch = _batch_of(column, wanted, _CASTS[cast], on_error, status, plain=plain, limits=limits)
+    batch = _batch_of(column, wanted, cast, on_error, status, plain=plain, limits=limits)
     return batch if with_status else batch[0]
 
 
@@ -270,8 +256,6 @@ def get_many(
     ... ).to_arrow().to_pylist()
     [{'a': 42, 'b': None}]
     """
-    limits = limits_or_default(limits)
-    _check(cast, on_error)
     given: Any = wanted
     if not (isinstance(given, Mapping) and given) or not all(
         isinstance(each, tuple | list) and len(each) == 2 for each in given.values()
@@ -287,7 +271,7 @@ def get_many(
             hint=f"Get what is at {wanted[f'{twice}.status'][0]!r} under another name.",
         )
     status = "{}.status" if with_status else ""
-    return _batch_of(column, wanted, _CASTS[cast], on_error, status, plain=plain, limits=limits)
+    return _batch_of(column, wanted, cast, on_error, status, plain=plain, limits=limits)
 
 
 class _Wanted(NamedTuple):
@@ -300,131 +284,105 @@ class _Wanted(NamedTuple):
     """What the walk itself reads there."""
 
 
+@functools.lru_cache(256)
 def _wanted(path: str | Sequence[AnyStep], type_: Any, cast: str, limits: Limits) -> _Wanted:
     type_ = type_named(type_)
-    is_flat = isinstance(type_, pa.DataType) and not type_.num_fields
-    if is_flat and isinstance(path, str) and "*" not in path and not isinstance(type_, pa.BaseExtensionType):
-        return _settled(path, type_, cast)
-    return _derived(path, type_, cast, limits)
-
-
-@functools.lru_cache(256)
-def _settled(path: str, type_: pa.DataType, cast: str) -> _Wanted:
-    return _derived(path, type_, cast, DEFAULT_LIMITS)  # which bound types that hold others
-
-
-def _derived(path: str | Sequence[AnyStep], type_: Any, cast: str, limits: Limits) -> _Wanted:
     head, *rest = divided(parse_path(path))
-    target = _target(cast, type_, limits)
+    _check_shape(type_, limits)
+    target = target_of(type_, cast)
     for inside in reversed(rest):
         type_ = pa.list_(type_)
         target = Elements(target, path=inside)
     if rest:
-        _target(cast, type_, limits)  # not too deep
+        _check_shape(type_, limits)
     return _Wanted(head, type_, target, inline_number(target))
+
+
+def _check_shape(type_: Any, limits: Limits) -> None:
+    """Check that a type is not deeper, and not wider, than a batch may be, whatever the limits are."""
+    if isinstance(type_, pa.DataType) and type_.num_fields:
+        depth = min(limits.depth, DEFAULT_LIMITS.depth)
+        columns = min(limits.columns, DEFAULT_LIMITS.columns)
+        Layout.of(pa.schema([pa.field("", type_)]), limits=limits.replace(depth=depth, columns=columns))
 
 
 def _batch_of(
     column: Any,
     pairs: Mapping[str, tuple[str | Sequence[AnyStep], Any]],
-    cast: str,
+    cast: Cast,
     on_error: OnError,
     status: str,
     *,
     plain: bool,
-    limits: Limits,
+    limits: Limits | None,
 ) -> Batch:
     """Return the values at paths as columns, each with its statuses behind it where `status` gives these a name."""
+    limits = limits_or_default(limits)
+    if cast not in _CASTS:
+        raise UsageError("no way to cast", expected=", ".join(map(repr, _CASTS)), found=repr(cast))
+    if on_error not in ("null", "raise"):
+        raise UsageError("no way to treat errors", expected="null or raise", found=repr(on_error))
+    rule = _CASTS[cast]
     wanted = {}
     for name, (path, type_) in pairs.items():
-        wanted[name] = _wanted(path, type_, cast, limits)
-    found = one_column(column, "variant")
-    check_mark(found, plain=plain)
-    parts = _shredded_parts if is_shredded(found) else _parts
-    with found.device.use():
-        opened, made = parts(found, wanted, limits, with_status=bool(status) or on_error == "raise")
-        columns: list[Gathered] = []
+        is_flat = isinstance(type_, pa.DataType) and not type_.num_fields
+        is_known = isinstance(type_, str) or (is_flat and not isinstance(type_, pa.BaseExtensionType))
+        settle = _wanted if is_known and isinstance(path, str) else _wanted.__wrapped__
+        wanted[name] = settle(path, type_, rule, limits)
+    source = one_column(column, "variant")
+    columns.check_mark(source, plain=plain)
+    parts = _shredded_parts if columns.is_shredded(source) else _parts
+    with source.device.use():
+        outputs: list[columns.Gathered] = []
         losses: Losses | None = None
-        for name, (column_of_name, statuses, inside) in zip(wanted, made, strict=True):
-            columns.append(column_of_name)
-            if on_error == "raise":
-                _raise_first(opened, statuses, name, wanted[name].type)
-            elif (
-                not status
-                and statuses is not None
-                and any_of(statuses > np.uint8(Status.VARIANT_NULL), found.device)
-            ):
-                losses = losses or Losses()
-                _count(found, statuses, inside, name, wanted[name], losses)
+        results = parts(source, wanted, limits, with_status=bool(status) or on_error == "raise")
+        for name, (gathered, statuses, inside) in zip(wanted, results, strict=True):
+            outputs.append(gathered)
+            if statuses is not None and (not status or on_error == "raise"):
+                error = first_error(statuses, source.device)
+                if error is not None and on_error == "raise":
+                    _raise(source, statuses, error, name, wanted[name].type)
+                elif error is not None:
+                    losses = losses or Losses()
+                    _count(source, error, inside, name, wanted[name], losses)
             if status:
-                columns.append(status_column(status.format(name), statuses, opened.column.device))
+                outputs.append(status_column(status.format(name), statuses))
         if losses:
-            losses.warn(f"{_ADVICE[cast]}schema_of() of the values there gives their type.")
-        return batch_of(columns, opened)
+            losses.warn(f"{_ADVICE[rule]}schema_of() of the values there gives their type.")
+        return columns.batch_of(outputs, source)
 
 
-_Parts = tuple["VariantColumn", Iterable[tuple[Gathered, Any, Parts]]]
-
-
-def _parts(column: Column, wanted: Mapping[str, _Wanted], limits: Limits, *, with_status: bool) -> _Parts:
-    """Return each wanted column, its statuses (where all are OK, if they are asked for), and those of its parts."""
-    opened = opened_of(column)
-    source = Source(opened, limits, parts=Parts([], []))
-    source.dictionary = dictionary_of(opened)
-    paths = list(map(attrgetter("path", "number"), wanted.values()))
-    located_at_paths = extract(opened, source.dictionary, paths)
-    found = []
+def _parts(
+    column: Column, wanted: Mapping[str, _Wanted], limits: Limits, *, with_status: bool
+) -> Iterable[tuple[columns.Gathered, Any, Parts]]:
+    """Yield each wanted column, its statuses (where all are OK, if they are asked for), and those of its parts."""
+    source = Source(columns.opened_of(column), limits, parts=Parts([], []))
+    paths = [(each.path, each.number) for each in wanted.values()]
+    located_at_paths = extract(source.opened, source.dictionary, paths)
     for located, (name, each) in zip(located_at_paths, wanted.items(), strict=True):
         source.name, source.parts = name, Parts([], [])
-        column_of_name = gather(source, located, each.type, each.target)
-        is_plain = isinstance(located, Read) and located.complete and not with_status
-        found.append((column_of_name, None if is_plain else located.statuses, source.parts))
-    return opened, found
+        gathered = gather(source, located, each.type, each.target)
+        is_complete = isinstance(located, Read) and located.complete and not with_status
+        yield gathered, None if is_complete else located.statuses, source.parts
 
 
 def _shredded_parts(
-    column: Column,
-    wanted: Mapping[str, _Wanted],
-    limits: Limits,
-    *,
-    with_status: bool,
-) -> _Parts:
-    """Return what :func:`_parts` does of a shredded column; statuses of views where they are asked for."""
-    shredded = open_shredded(column)
-    found = ShreddedPaths(shredded, limits)
-    return shredded.opened, (
-        found.gathered(each.path, name, each.type, each.target, with_status=with_status)
-        for name, each in wanted.items()
-    )
+    column: Column, wanted: Mapping[str, _Wanted], limits: Limits, *, with_status: bool
+) -> Iterable[tuple[columns.Gathered, Any, Parts]]:
+    """Yield what :func:`_parts` does of a shredded column; statuses of views where they are asked for."""
+    paths = ShreddedPaths(open_shredded(column), limits)
+    for name, each in wanted.items():
+        yield paths.gathered(each.path, name, each.type, each.target, with_status=with_status)
 
 
 def _name_of(path: str | Sequence[AnyStep]) -> str:
     return path if isinstance(path, str) else repr(list(parse_path(path)))
 
 
-def _target(cast: str, type_: Any, limits: Limits) -> Target:
-    if isinstance(type_, pa.DataType) and type_.num_fields:
-        # Not deeper, and not wider, than a batch may be, whatever the limits are.
-        depth = min(limits.depth, DEFAULT_LIMITS.depth)
-        columns = min(limits.columns, DEFAULT_LIMITS.columns)
-        Layout.of(pa.schema([pa.field("", type_)]), limits=limits.replace(depth=depth, columns=columns))
-    return target_of(type_, cast)
-
-
-def _check(cast: Cast, on_error: OnError) -> None:
-    if cast not in _CASTS:
-        raise UsageError("no way to cast", expected=", ".join(map(repr, _CASTS)), found=repr(cast))
-    if on_error not in ("null", "raise"):
-        raise UsageError("no way to treat errors", expected="null or raise", found=repr(on_error))
-
-
-def _raise_first(opened: VariantColumn, statuses: Any, name: str, type_: Any) -> None:
-    device = opened.column.device
+def _raise(column: Column, statuses: Any, error: tuple[int, Status], name: str, type_: Any) -> NoReturn:
+    row, status = error
     bad = statuses > np.uint8(Status.VARIANT_NULL)
-    if not any_of(bad, device):
-        return
-    row, status = first_lost(device, statuses)
-    count = int(device.to_host(bad.sum(keepdims=True, dtype=np.int64))[0])
+    count = int(column.device.to_host(bad.sum(keepdims=True, dtype=np.int64))[0])
     raise _ERRORS.get(status, InvalidData)(
         f"a value at {name} cannot be read as {type_}",
         found=f"{status.name} in {count} rows",
@@ -433,9 +391,10 @@ def _raise_first(opened: VariantColumn, statuses: Any, name: str, type_: Any) ->
     )
 
 
-def _count(column: Column, statuses: Any, inside: Parts, name: str, wanted: _Wanted, losses: Losses) -> None:
-    device = column.device
-    row, status = first_lost(device, statuses)
+def _count(
+    column: Column, error: tuple[int, Status], inside: Parts, name: str, wanted: _Wanted, losses: Losses
+) -> None:
+    row, status = error
     example = f"in row {row}"
     if not pa.types.is_nested(wanted.type):
         example = f"row {row}, which is {status.name.lower()}"
@@ -443,9 +402,8 @@ def _count(column: Column, statuses: Any, inside: Parts, name: str, wanted: _Wan
             kinds = type_of(column.as_batch().slice(row, 1)[0], wanted.path, plain=True)
             kind = kinds.to_arrow()[0].as_py()
             example = f"row {row}, which holds {'an' if kind[0] in 'aio' else 'a'} {kind}"
-    losses.add(
-        f"at {name} cannot be read as {wanted.type} and became null", *counted(device, *inside), example
-    )
+    what = f"at {name} cannot be read as {wanted.type} and became null"
+    losses.add(what, *counted(column.device, *inside), example)
 
 
 def type_of(column: Any, path: str | Sequence[AnyStep] = "$", *, plain: bool = False) -> Column:
@@ -485,17 +443,11 @@ def type_of(column: Any, path: str | Sequence[AnyStep] = "$", *, plain: bool = F
         texts = [kind.encode() for kind in KINDS]
         data: Any = np.frombuffer(b"".join(texts), np.uint8)
         ends = np.cumsum([0, *map(len, texts)], dtype=np.int32)
-        names = values_batch(pa.string(), device.xp.asarray(ends), device.xp.asarray(data), device)
-        layout = Layout.of(pa.schema([pa.field(_name_of(path), pa.dictionary(pa.int8(), pa.string()))]))
-        return make_batch(
-            Batch,
-            layout,
-            rows,
-            np.array([(rows, -1)], np.int64),
-            [buffer_or_none(bitmap.packed(kinds >= np.int8(0)), device), buffer_or_none(kinds, device)],
-            dictionaries={0: Dictionary(0, names)},
-            device=device,
-        )[0]
+        names = columns.values_batch(pa.string(), device.xp.asarray(ends), device.xp.asarray(data), device)
+        field = pa.field(_name_of(path), pa.dictionary(pa.int8(), pa.string()))
+        arrays = [bitmap.packed(kinds >= np.int8(0)), kinds]
+        gathered = columns.Gathered(field, [(rows, -1)], arrays, dictionaries=(names,))
+        return columns.batch_of([gathered], opened.column)[0]
 
 
 def located_at(
@@ -504,10 +456,10 @@ def located_at(
     """Return a column, shredded or not, and where the one value at a path is in each row."""
     steps = single_path(path, call)
     found = one_column(column, "variant")
-    check_mark(found, plain=plain)
+    columns.check_mark(found, plain=plain)
     with found.device.use():
-        if is_shredded(found):
+        if columns.is_shredded(found):
             return ShreddedPaths(open_shredded(found), DEFAULT_LIMITS).located(steps)
-        opened = opened_of(found)
-        [located] = locate(opened, [steps])
+        opened = columns.opened_of(found)
+        [located] = locate(opened, columns.dictionary_of(opened), [steps])
         return opened, located

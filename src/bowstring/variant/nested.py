@@ -15,22 +15,13 @@ from bowstring.columnar.slots import Slots
 from bowstring.errors import LimitExceeded
 from bowstring.kernels import bitmap
 from bowstring.kernels.launch import launch, launch_shared
-from bowstring.kernels.variant.bytes import VALUE, measure_bytes
+from bowstring.kernels.variant import nested as kernels
+from bowstring.kernels.variant.bytes import VALUE, copy_bytes, measure_bytes
 from bowstring.kernels.variant.encoding import ARRAY, OBJECT
 from bowstring.kernels.variant.metadata import TEXT_ALONE, inspect_metadata
-from bowstring.kernels.variant.nested import (
-    ANY_COUNT,
-    ONLY_KIND,
-    copy_slots,
-    count_children,
-    measure_keys,
-    place_children,
-    place_keys,
-    worst_of,
-)
 from bowstring.variant.column import MetadataDictionary, dictionary_of, values_batch
 from bowstring.variant.status import Status
-from bowstring.variant.walk import Located, locate_in
+from bowstring.variant.walk import Located, locate
 
 if TYPE_CHECKING:
     from bowstring.limits import Limits
@@ -39,7 +30,6 @@ if TYPE_CHECKING:
     from bowstring.variant.path import Path
 
 _MOST_32: Final = (1 << 31) - 1
-_ANY_WIDTH: Final = -1
 CHILD: Final = 16
 """Where a child lies, what became of it, and its metadata: it takes this much, whatever it becomes."""
 _EMPTY_METADATA: Final = b"\x01\x00\x00"
@@ -127,23 +117,49 @@ def copied(source: Source, starts: Any, stops: Any, data: Any, *, large: bool = 
     sizes = xp.where(inside, stops - starts, np.int64(0))
     offsets, total = ends_of(source, sizes, large=large)
     out = xp.empty(total, np.uint8)
-    launch_shared(copy_slots, len(starts), starts, stops, data, offsets, out)
+    launch_shared(kernels.copy_slots, len(starts), starts, stops, data, offsets, out)
+    return offsets, out
+
+
+def child_counts(source: Source, located: Located, kind: Any, wanted: int = int(kernels.ANY_COUNT)) -> Any:
+    """Return how many children containers of a kind have; others, and those of another number than `wanted`, are
+    mismatches.
+    """
+    rows = len(located.statuses)
+    counts = source.device.xp.empty(rows, np.int64)
+    launch(
+        kernels.count_children, rows, source.data, located.positions, kind, wanted, located.statuses, counts
+    )
+    return counts
+
+
+def sizes_at(source: Source, located: Located, family: int = int(VALUE), width: int = -1) -> Any:
+    """Return how many bytes values of a family take; those of another one, or another width, are a mismatch."""
+    rows = len(located.statuses)
+    sizes = source.device.xp.empty(rows, np.int64)
+    launch(measure_bytes, rows, source.data, located.positions, family, width, located.statuses, sizes)
+    return sizes
+
+
+def bytes_at(source: Source, located: Located, sizes: Any, family: int, *, large: bool) -> tuple[Any, Any]:
+    """Return offsets and a copy of the bytes of values, whose sizes are known."""
+    offsets, total = ends_of(source, sizes, large=large)
+    out = source.device.xp.zeros(total, np.uint8)  # bytes that change meanwhile must not leave any unwritten
+    slots = source.data, located.positions, family, located.statuses, offsets
+    launch_shared(copy_bytes, len(sizes), *slots, out)
     return offsets, out
 
 
 def elements(
-    source: Source, located: Located, metadata_ids: Any, *, size: int | None, large: bool
+    source: Source, located: Located, metadata_ids: Any, *, size: int | None = None, large: bool
 ) -> tuple[Any, Located, Any]:
     """Return offsets, located and metadata_ids of the elements of arrays, `size` in each where it is given.
 
     `metadata_ids` may be empty: then so are those of the elements.
     """
-    rows, xp = len(located.statuses), source.device.xp
-    counts = xp.empty(rows, np.int64)
-    wanted = int(ANY_COUNT) if size is None else size
-    launch(count_children, rows, source.data, located.positions, ARRAY, wanted, located.statuses, counts)
+    counts = child_counts(source, located, ARRAY, int(kernels.ANY_COUNT) if size is None else size)
     if size is not None:
-        counts = xp.full(rows, size, np.int64)
+        counts = source.device.xp.full(len(counts), size, np.int64)
     offsets, total = ends_of(source, counts, CHILD, large=large)
     return offsets, *children_at(source, located, metadata_ids, offsets, total)
 
@@ -156,7 +172,7 @@ def children_at(
     inside = Located(xp.empty(total, np.uint64), xp.empty(total, np.uint8))
     groups = xp.empty(total if len(metadata_ids) else 0, np.int32)
     rows = len(offsets) - 1
-    launch(place_children, rows, source.data, *located, metadata_ids, offsets, *inside, groups)
+    launch(kernels.place_children, rows, source.data, *located, metadata_ids, offsets, *inside, groups)
     return inside, groups
 
 
@@ -167,52 +183,43 @@ def check_names(source: Source, located: Located, metadata_ids: Any, counts: Any
     marks = source.device.xp.empty(len(distinct.marks), np.uint8)
     launch(inspect_metadata, len(marks), *names, int(TEXT_ALONE), marks)
     slots = source.data, located.positions, metadata_ids, *names
-    launch(measure_keys, len(counts), *slots, marks, located.statuses, counts)
+    launch(kernels.measure_keys, len(counts), *slots, marks, located.statuses, counts)
     return slots
 
 
 def bounds_of(source: Source, located: Located) -> tuple[Any, Any]:
     """Return where values begin and end; of no matter where there is none."""
-    rows, xp = len(located.statuses), source.device.xp
-    statuses, sizes = xp.zeros(rows, np.uint8), xp.empty(rows, np.int64)
-    launch(measure_bytes, rows, source.data, located.positions, VALUE, _ANY_WIDTH, statuses, sizes)
+    statuses = source.device.xp.zeros(len(located.statuses), np.uint8)
     starts = located.positions.view(np.int64)
-    return starts, starts + sizes
+    return starts, starts + sizes_at(source, Located(located.positions, statuses))
 
 
 def fields(source: Source, located: Located, metadata_ids: Any, names: Sequence[str]) -> list[Located]:
     """Return where the fields of objects lie that have these names."""
-    rows, xp = len(located.statuses), source.device.xp
-    unused = xp.empty(rows, np.int64)
-    launch(count_children, rows, source.data, located.positions, OBJECT, ONLY_KIND, located.statuses, unused)
-    return _below(source, located, metadata_ids, [(name,) for name in names]) if names else []
+    child_counts(source, located, OBJECT, int(kernels.ONLY_KIND))
+    return below(source, located, metadata_ids, [(name,) for name in names]) if names else []
 
 
-def below(source: Source, located: Located, metadata_ids: Any, path: Path) -> Located:
-    """Return where a path leads in values; SQL NULL where there is no value."""
-    return _below(source, located, metadata_ids, [path])[0]
-
-
-def _below(source: Source, located: Located, metadata_ids: Any, paths: Sequence[Path]) -> list[Located]:
+def below(source: Source, located: Located, metadata_ids: Any, paths: Sequence[Path]) -> list[Located]:
+    """Return where paths lead in values; SQL NULL where there is no value."""
     slots = Slots(*bounds_of(source, located), source.data, source.device.xp.empty(0, np.uint8), shared=True)
     valid = bitmap.packed(located.statuses == np.uint8(Status.OK))
     inside = dataclasses.replace(source.dictionary, indices=metadata_ids)
-    return locate_in(source.device, valid, slots, inside, paths)
+    return locate(dataclasses.replace(source.opened, validity=valid, value=slots), inside, paths)
 
 
 def keys(source: Source, located: Located, metadata_ids: Any) -> tuple[Any, Any, Any, Located, Any]:
     """Return offsets of the fields of objects, bounds of their names, and where their values lie."""
     rows, xp = len(located.statuses), source.device.xp
-    counts = xp.empty(rows, np.int64)
-    launch(count_children, rows, source.data, located.positions, OBJECT, ANY_COUNT, located.statuses, counts)
+    counts = child_counts(source, located, OBJECT)
     slots = check_names(source, located, metadata_ids, counts)
     offsets, total = ends_of(source, counts, CHILD, large=False)
     inside, groups = children_at(source, located, metadata_ids, offsets, total)
     starts, stops = xp.zeros(total, np.int64), xp.zeros(total, np.int64)
-    launch(place_keys, rows, *slots, located.statuses, offsets, starts, stops)
+    launch(kernels.place_keys, rows, *slots, located.statuses, offsets, starts, stops)
     return offsets, starts, stops, inside, groups
 
 
 def merge(located: Located, offsets: Any, inside: Located) -> None:
     """Write into the statuses of rows the worst of what became of their children."""
-    launch(worst_of, len(located.statuses), offsets, inside.statuses, located.statuses)
+    launch(kernels.worst_of, len(located.statuses), offsets, inside.statuses, located.statuses)

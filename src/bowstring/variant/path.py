@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Sequence
 from types import EllipsisType
 from typing import Final, NoReturn
@@ -25,6 +26,9 @@ _ESCAPES: Final = {
     "t": "\t",
     "/": "/",
 }
+_NAME: Final = re.compile(r"[^.\[\]'\"]*")
+_INDEX: Final = re.compile(r"-?[0-9]*")
+_CODE: Final = re.compile(r"u([0-9a-fA-F]{4})")
 _LARGEST: Final = (1 << 32) - 1
 _HINT: Final = "Quote names that hold . or [: $['a.b']; or give the steps as a list."
 
@@ -56,7 +60,7 @@ def parse_path(path: str | Sequence[AnyStep]) -> AnyPath:
         raise UsageError("not a path", expected="a string, or a list of steps", found=repr(path))
     if not isinstance(path, str):
         return tuple(_step(step, place) for place, step in enumerate(path))
-    return _Parser(path).steps()
+    return _parsed(path)
 
 
 def single_path(path: str | Sequence[AnyStep], call: str) -> Path:
@@ -74,13 +78,13 @@ def single_path(path: str | Sequence[AnyStep], call: str) -> Path:
 
 def divided(path: AnyPath) -> list[Path]:
     """Return the paths before, between and behind the steps ``...`` of a path."""
-    found: list[list[Step]] = [[]]
+    paths: list[list[Step]] = [[]]
     for step in path:
         if isinstance(step, EllipsisType):
-            found.append([])
+            paths.append([])
         else:
-            found[-1].append(step)
-    return [tuple(each) for each in found]
+            paths[-1].append(step)
+    return list(map(tuple, paths))
 
 
 def _step(step: object, place: int) -> AnyStep:
@@ -106,101 +110,70 @@ def _text(name: str, where: str) -> str:
     return name
 
 
-class _Parser:
-    """A path as text, read from left to right."""
-
-    def __init__(self, text: str) -> None:
-        self.text = text
-        self.at = 0
-
-    def steps(self) -> AnyPath:
-        found: list[AnyStep] = []
-        if self.text.startswith("$"):
-            self.at = 1
-        elif self.text and self.text[0] not in ".[":
-            found.append(self.name())
-        elif not self.text:
-            self.refuse("an empty path", "$, or a step")
-        while self.at < len(self.text):
-            if self.text[self.at] == ".":
-                self.at += 1
-                found.append(self.name())
-            elif self.text[self.at] == "[":
-                self.at += 1
-                found.append(self.bracket())
-            else:
-                self.refuse("no step begins here", ". or [")
-        return tuple(found)
-
-    def name(self) -> str:
-        start = self.at
-        while self.at < len(self.text) and self.text[self.at] not in ".[":
-            if self.text[self.at] in "]'\"":
-                self.refuse("a name holds what must be quoted", "a letter, . or [")
-            self.at += 1
-        if self.at == start:
-            self.refuse("a name is empty", "a name")
-        return _text(self.text[start : self.at], f"character {start}")
-
-    def bracket(self) -> AnyStep:
-        first = self.text[self.at : self.at + 1]
-        step: AnyStep = ...
-        if first == "*":
-            self.at += 1
+def _parsed(text: str) -> AnyPath:
+    if not text:
+        _refuse(text, 0, "an empty path", "$, or a step")
+    steps: list[AnyStep] = []
+    at = int(text[0] == "$")
+    is_bare = text[0] not in "$.["  # a name without a dot before it
+    while at < len(text):
+        if is_bare or text[at] == ".":
+            at += not is_bare
+            is_bare = False
+            end = _NAME.match(text, at).end()  # type: ignore[union-attr]  # of no letters, too
+            if text[end : end + 1] in tuple("]'\""):
+                _refuse(text, end, "a name holds what must be quoted", "a letter, . or [")
+            if end == at:
+                _refuse(text, at, "a name is empty", "a name")
+            steps.append(_text(text[at:end], f"character {at}"))
+            at = end
+        elif text[at] == "[":
+            step, at = _bracket(text, at + 1)
+            steps.append(step)
         else:
-            step = self.quoted() if first in ("'", '"') else self.index()
-        if self.text[self.at : self.at + 1] != "]":
-            self.refuse("a bracket is not closed", "]")
-        self.at += 1
-        return step
+            _refuse(text, at, "no step begins here", ". or [")
+    return tuple(steps)
 
-    def index(self) -> int:
-        begin = self.at
-        negative = self.text[begin : begin + 1] == "-"
-        self.at += negative
-        start = self.at
-        while self.text[self.at : self.at + 1] in tuple("0123456789"):
-            self.at += 1
-        if self.at == start:
-            self.refuse("neither an index nor a quoted name", "digits, *, ' or \"")
+
+def _bracket(text: str, at: int) -> tuple[AnyStep, int]:
+    """Return the step in a bracket, and where the bracket ends."""
+    step: AnyStep = ...
+    end = at + 1
+    if text[at : at + 1] in ("'", '"'):
+        step, end = _quoted(text, at)
+    elif text[at : at + 1] != "*":
+        end = _INDEX.match(text, at).end()  # type: ignore[union-attr]  # of no digits, too
+        if not text[at:end].strip("-"):
+            _refuse(text, end, "neither an index nor a quoted name", "digits, *, ' or \"")
         # Anything longer is out of range, and slow to convert.
-        index = int(self.text[start : self.at]) if self.at - start <= 20 else _LARGEST + 1
-        if index > _LARGEST:
-            self.at = begin
-            self.refuse("an index is too large", f"at most {_LARGEST}")
-        return -index if negative else index
+        step = int(text[at:end]) if end - at <= 20 else _LARGEST + 1
+        if abs(step) > _LARGEST:
+            _refuse(text, at, "an index is too large", f"at most {_LARGEST}")
+    if text[end : end + 1] != "]":
+        _refuse(text, end, "a bracket is not closed", "]")
+    return step, end + 1
 
-    def quoted(self) -> str:
-        quote, start = self.text[self.at], self.at
-        self.at += 1
-        letters: list[str] = []
-        while self.text[self.at : self.at + 1] != quote:
-            if self.at >= len(self.text):
-                self.at = start
-                self.refuse("a quote is not closed", quote)
-            letters.append(self.letter())
-        self.at += 1
-        # Escaped halves of one character belong together.
-        name = "".join(letters).encode("utf-16", "surrogatepass").decode("utf-16", "surrogatepass")
-        return _text(name, f"character {start}")
 
-    def letter(self) -> str:
-        letter = self.text[self.at]
-        self.at += 1
-        if letter != "\\":
-            return letter
-        escape = self.text[self.at : self.at + 1]
-        if escape == "u":
-            digits = self.text[self.at + 1 : self.at + 5]
-            if len(digits) == 4 and all(digit in "0123456789abcdefABCDEF" for digit in digits):
-                self.at += 5
-                return chr(int(digits, 16))
-        if escape not in _ESCAPES:
-            self.refuse("no such escape", "one of \\ ' \" b f n r t / or u and four digits")
-        self.at += 1
-        return _ESCAPES[escape]
+def _quoted(text: str, start: int) -> tuple[str, int]:
+    """Return the name in quotes, and where the quotes end."""
+    at, letters = start + 1, []
+    while text[at : at + 1] != text[start]:
+        if at >= len(text):
+            _refuse(text, start, "a quote is not closed", text[start])
+        letter, at = text[at], at + 1
+        if letter == "\\":
+            code = _CODE.match(text, at)
+            if code is None and text[at : at + 1] not in _ESCAPES:
+                _refuse(text, at, "no such escape", "one of \\ ' \" b f n r t / or u and four digits")
+            letter = chr(int(code[1], 16)) if code else _ESCAPES[text[at]]
+            at = code.end() if code else at + 1
+        letters.append(letter)
+    # Escaped halves of one character belong together.
+    name = "".join(letters).encode("utf-16", "surrogatepass").decode("utf-16", "surrogatepass")
+    return _text(name, f"character {start}"), at + 1
 
-    def refuse(self, what: str, expected: str) -> NoReturn:
-        found = repr(self.text[self.at]) if self.at < len(self.text) else "the end"
-        pointer = f"character {self.at} of\n    {self.text}\n    {' ' * self.at}^\n"
-        raise UsageError(what, expected=expected, found=found, where=pointer, hint=_HINT)
+
+def _refuse(text: str, at: int, what: str, expected: str) -> NoReturn:
+    found = repr(text[at]) if at < len(text) else "the end"
+    pointer = f"character {at} of\n    {text}\n    {' ' * at}^\n"
+    raise UsageError(what, expected=expected, found=found, where=pointer, hint=_HINT)

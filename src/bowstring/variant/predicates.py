@@ -10,20 +10,19 @@ import pyarrow as pa
 
 from bowstring.columnar.batch import Column
 from bowstring.columnar.slots import check_order
-from bowstring.columnar.spans import buffer_or_none
 from bowstring.errors import NotOnDevice, UsageError
 from bowstring.kernels import bitmap
 from bowstring.kernels.launch import launch, launch_shared
 from bowstring.kernels.variant.bytes import name_kinds
 from bowstring.kernels.variant.encoding import ARRAY
-from bowstring.kernels.variant.nested import ANY_COUNT, copy_slots, count_children
-from bowstring.limits import Limits, limits_or_default
-from bowstring.variant.column import VariantColumn, values_batch, variant_of
+from bowstring.kernels.variant.nested import copy_slots
+from bowstring.limits import DEFAULT_LIMITS, Limits, limits_or_default
+from bowstring.variant.column import VariantColumn, column_of, values_batch, variant_of
 from bowstring.variant.get import located_at
-from bowstring.variant.nested import Source, ends_of
+from bowstring.variant.nested import Source, child_counts, ends_of
 from bowstring.variant.path import AnyStep
 from bowstring.variant.shredded.unshred import open_column
-from bowstring.variant.status import Gathered, Status, batch_of
+from bowstring.variant.status import Status, validity_of
 
 
 def exists(column: Any, path: str | Sequence[AnyStep], *, plain: bool = False) -> Column:
@@ -54,8 +53,8 @@ def exists(column: Any, path: str | Sequence[AnyStep], *, plain: bool = False) -
     with opened.column.device.use():
         statuses = located.statuses
         is_missing = statuses == np.uint8(Status.MISSING)
-        found = (statuses == np.uint8(Status.OK)) | (statuses == np.uint8(Status.VARIANT_NULL))
-        return _flags(opened, found | is_missing, found)
+        is_there = (statuses == np.uint8(Status.OK)) | (statuses == np.uint8(Status.VARIANT_NULL))
+        return _flags(opened, is_there | is_missing, is_there)
 
 
 def is_null(column: Any, path: str | Sequence[AnyStep] = "$", *, plain: bool = False) -> Column:
@@ -114,26 +113,15 @@ def array_length(column: Any, path: str | Sequence[AnyStep] = "$", *, plain: boo
     [2, None, None]
     """
     opened, located = located_at(column, path, "array_length", plain=plain)
-    device, rows = opened.column.device, opened.rows
-    with device.use():
-        counts = device.xp.empty(rows, np.int64)
-        statuses = located.statuses
-        launch(
-            count_children,
-            rows,
-            *(opened.value.data, located.positions, ARRAY, int(ANY_COUNT), statuses, counts),
-        )
-        valid = bitmap.packed(statuses == np.uint8(Status.OK))
+    with opened.column.device.use():
+        counts = child_counts(Source(opened, DEFAULT_LIMITS), located, ARRAY)
         field = pa.field(opened.column.name, pa.int64())
-        made = Gathered(field, [(rows, -1)], [buffer_or_none(each, device) for each in (valid, counts)])
-        return batch_of([made], opened)[0]
+        return column_of(opened.column, field, validity_of(located.statuses), counts)
 
 
 def _flags(opened: VariantColumn, valid: Any, flags: Any) -> Column:
-    device = opened.column.device
-    buffers = [buffer_or_none(bitmap.packed(each), device) for each in (valid, flags)]
-    made = Gathered(pa.field(opened.column.name, pa.bool_()), [(len(flags), -1)], buffers)
-    return batch_of([made], opened)[0]
+    field = pa.field(opened.column.name, pa.bool_())
+    return column_of(opened.column, field, bitmap.packed(valid), bitmap.packed(flags))
 
 
 def concat(

@@ -14,24 +14,15 @@ import numpy as np
 
 from bowstring.errors import InvalidBody, NotOnDevice
 from bowstring.kernels.launch import launch
-from bowstring.kernels.variant.write_objects import (
-    BYTES,
-    CALL,
-    LEVEL,
-    NAMED,
-    ODD,
-    ODDS,
-    STATES,
-    write_objects,
-)
+from bowstring.kernels.variant import write_objects as kernels
 from bowstring.limits import Limits, limits_or_default
 from bowstring.variant.codec.primitives import Budget, Value, primitive
 from bowstring.variant.codec.rows import values
-from bowstring.variant.column import VariantColumn, check_overlap, dictionary_of
+from bowstring.variant.column import MetadataDictionary, VariantColumn, dictionary_of
 from bowstring.variant.python_values import python_leaf
 from bowstring.variant.shredded.unshred import open_column
 from bowstring.variant.status import Status
-from bowstring.variant.validate import statuses_in
+from bowstring.variant.validate import statuses_of
 
 # What kernels write at once: what fits the caches.
 _ROOM: Final = 1 << 20
@@ -51,14 +42,12 @@ def to_python(
 
     Parameters
     ----------
-    column
-        A Variant column on the host, or its Arrow array.
+    column, plain
+        As for :func:`bowstring.variant.get`; the column is on the host.
     typed
         Give trees of :class:`Value`, which say the type and tell a Variant null, ``Value("null", None)``, from
         an SQL NULL, None. Else both are None, and only what Python has no exact type for stays a Value:
         timestamps of nanoseconds, and dates and timestamps outside of the years 1 to 9999.
-    plain
-        Take a struct that is not marked as a Variant.
     limits
         ``depth`` bounds the nesting.
 
@@ -88,75 +77,75 @@ def to_python(
             where=opened.column.name,
             hint='Use column.as_batch().to_device("cpu")[0] first.',
         )
-    check_overlap(opened)
+    dictionary = dictionary_of(opened, full=True)  # metadata that overlap are an error
     if typed:
         return list(values(opened, limits=limits))
     try:
-        rows, left = _read(opened, limits)
+        rows, left = _read(opened, dictionary, limits)
     except _ONE_BY_ONE:
         rows, left = [None] * opened.rows, list(range(opened.rows))
     # Also what is read for all that: an old order of fields.
     for row, value in zip(left, values(opened, limits=limits, chosen=left), strict=True):
-        rows[row] = None if value is None else python_of(value)
+        rows[row] = None if value is None else _python_of(value)
     return rows
 
 
-def _read(opened: VariantColumn, limits: Limits) -> tuple[list[Any], list[int]]:
+def _read(
+    opened: VariantColumn, dictionary: MetadataDictionary, limits: Limits
+) -> tuple[list[Any], list[int]]:
     """Return the rows, and which of them are not read, as they are not what the specification says."""
-    dictionary = dictionary_of(opened, full=True)
-    statuses = statuses_in(opened, dictionary, limits=limits)
+    statuses = statuses_of(opened, dictionary, limits=limits)
     value, depth = opened.value, min(limits.depth, _MOST_DEPTH)
     longest = int((dictionary.stops - dictionary.starts).max(initial=0))
-    room, named = np.empty(depth * int(LEVEL), np.uint64), np.zeros(longest * int(NAMED), np.uint64)
-    odd, out = np.empty(_ODDS * int(ODD), np.uint64), np.empty(_ROOM, np.uint8)
-    states = np.zeros(int(STATES), np.uint64)
+    room, named = (
+        np.empty(depth * int(kernels.LEVEL), np.uint64),
+        np.zeros(longest * int(kernels.NAMED), np.uint64),
+    )
+    odd, out = np.empty(_ODDS * int(kernels.ODD), np.uint64), np.empty(_ROOM, np.uint8)
+    states = np.zeros(int(kernels.STATES), np.uint64)
     rows: list[Any] = []
     # Its bytes are sliced, and not copied as a whole.
     data: Any = memoryview(value.data)
     while len(rows) < opened.rows:
-        states[CALL] += np.uint64(1)
+        states[kernels.CALL] += np.uint64(1)
         slots = value.starts, value.stops, value.data, dictionary.indices
         names = dictionary.starts, dictionary.stops, dictionary.data
-        launch(write_objects, 1, statuses, *slots, *names, depth, room, named, odd, out, states)
-        if not states[BYTES]:  # no room for a single row
+        launch(kernels.write_objects, 1, statuses, *slots, *names, depth, room, named, odd, out, states)
+        if not states[kernels.BYTES]:  # no room for a single row
             odd, out = np.empty(2 * len(odd), np.uint64), np.empty(2 * len(out), np.uint8)
             continue
-        made, holders = marshal.loads(out[: int(states[BYTES])].data)  # noqa: S302  a kernel wrote it
-        places = odd[int(ODD) - 1 : int(states[ODDS]) * int(ODD) : int(ODD)].tolist()
+        objects, holders = marshal.loads(out[: int(states[kernels.BYTES])].data)  # noqa: S302  a kernel wrote it
+        places = odd[
+            int(kernels.ODD) - 1 : int(states[kernels.ODDS]) * int(kernels.ODD) : int(kernels.ODD)
+        ].tolist()
         for holder, step, place in zip(holders[::2], holders[1::2], places, strict=True):
-            holder[step] = leaf_at(data, place)
-        rows += made
+            kind = data[place] >> 2
+            if kind in _DECIMALS:
+                scale, unscaled = _DECIMALS[kind](data, place + 1)
+                holder[step] = decimal.Decimal(unscaled).scaleb(-scale, _EXACT)
+            else:
+                holder[step] = python_leaf(primitive(data, place, len(data), _NO_BUDGET, None))
+        rows += objects
     return rows, np.flatnonzero((statuses != Status.OK) & (statuses != Status.SQL_NULL)).tolist()
 
 
-def leaf_at(data: Any, at: int) -> Any:
-    """Return a leaf of validated bytes, as :func:`~bowstring.variant.python_values.python_leaf` has it."""
-    kind = data[at] >> 2
-    if kind in _DECIMALS:
-        scale, unscaled = _DECIMALS[kind](data, at + 1)
-        return decimal.Decimal(unscaled).scaleb(-scale, _EXACT)
-    return python_leaf(primitive(data, at, len(data), _NO_BUDGET, None))
-
-
-def python_of(value: Value) -> Any:
-    """Return a typed tree as plain Python objects; leaves as
-    :func:`~bowstring.variant.python_values.python_leaf`.
-    """
+def _python_of(value: Value) -> Any:
+    """Return a typed tree as plain Python objects."""
     root: list[Any] = []
     work: list[tuple[Value, str | None, Any]] = [(value, None, root)]
     while work:
         value, key, target = work.pop()
-        found: Any
+        thing: Any
         if value.type == "object":
-            found = {}
-            work.extend((child, name, found) for name, child in reversed(value.value.items()))
+            thing = {}
+            work.extend((child, name, thing) for name, child in reversed(value.value.items()))
         elif value.type == "array":
-            found = []
-            work.extend((child, None, found) for child in reversed(value.value))
+            thing = []
+            work.extend((child, None, thing) for child in reversed(value.value))
         else:
-            found = python_leaf(value)
+            thing = python_leaf(value)
         if key is None:
-            target.append(found)
+            target.append(thing)
         else:
-            target[key] = found
+            target[key] = thing
     return root[0]

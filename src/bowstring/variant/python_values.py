@@ -21,26 +21,28 @@ EPOCH_UTC: Final = dt.datetime(1970, 1, 1, tzinfo=dt.UTC)
 FIRST_DAY: Final = dt.date(1970, 1, 1).toordinal()
 _MOST_BITS: Final = 256
 MICROSECOND: Final = dt.timedelta(microseconds=1)
-_NUMPY_TIMES: Final = {"D": "date", "s": "timestamp_ntz", "ms": "timestamp_ntz", "us": "timestamp_ntz"}
+_NUMPY_TIMES: Final = {
+    "D": ("date", 1),
+    "s": ("timestamp_ntz", 1_000_000),
+    "ms": ("timestamp_ntz", 1_000),
+    "us": ("timestamp_ntz", 1),
+    "ns": ("timestamp_ntz_ns", 1),
+}
 
 
-def is_missing(thing: object) -> bool:
+def _is_missing(thing: object) -> bool:
     """Return whether a thing is None, or what stands for it: ``pandas.NA``, pandas' or NumPy's ``NaT``."""
     if type(thing) in _PLAIN_LEAVES:
         return thing is None
     if isinstance(thing, np.datetime64 | dt.datetime):
         return bool(thing != thing)  # noqa: PLR0124  NaT equals nothing
-    return _is_pandas_na(thing)
-
-
-def _is_pandas_na(thing: object) -> bool:
     # Where pandas has not been imported, nothing can be its NA; and it takes long to import.
     pandas = sys.modules.get("pandas")
     return pandas is not None and thing is getattr(pandas, "NA", pandas)
 
 
-def children_of(thing: Any, path: Path) -> tuple[str, list[tuple[str | int, Any]]] | None:
-    """Return what is in a container, and its type; None where it is none."""
+def _children_of(thing: Any, path: Path) -> tuple[str, list[tuple[str | int, Any]]] | None:
+    """Return what is in a container, and its type; None for any other object."""
     if isinstance(thing, Value):
         if thing.type not in ("object", "array"):
             return None
@@ -55,14 +57,16 @@ def children_of(thing: Any, path: Path) -> tuple[str, list[tuple[str | int, Any]
     return None
 
 
-def leaf_of(thing: Any, path: Path) -> Value:
-    """Return an object that is not a container as a typed leaf; a Value stays as it is.
-    :func:`~bowstring.variant.from_python` documents the types; NumPy's and pandas' timestamps keep their
+def _leaf_of(thing: Any, path: Path) -> Value:
+    """Return an object that is not a container as a typed leaf; NumPy's and pandas' timestamps keep their
     nanoseconds.
     """
     if isinstance(thing, Value):
         return thing
-    make = _PLAIN_LEAVES.get(type(thing)) or _slow_leaf(thing)
+    if _is_missing(thing):
+        return Value("null", None)
+    make = _PLAIN_LEAVES.get(type(thing))
+    make = make or next((make for types, make in _LEAVES if isinstance(thing, types)), None)
     if make is None:
         raise UsageError(
             "an object that no Variant can hold",
@@ -70,19 +74,13 @@ def leaf_of(thing: Any, path: Path) -> Value:
             found=type(thing).__name__,
             where=at(path),
         )
-    found = make(thing)
-    if found is None:
+    leaf = make(thing)
+    if leaf is None:
         # Python refuses to write integers of thousands of digits.
         large = isinstance(thing, int) and thing.bit_length() > _MOST_BITS
         shown = f"an integer of {thing.bit_length()} bits" if large else repr(thing)[:80]
         raise UsageError("a value that no Variant type holds exactly", found=shown, where=at(path))
-    return found
-
-
-def _slow_leaf(thing: Any) -> Callable[[Any], Value | None] | None:
-    if _is_pandas_na(thing):
-        return _null
-    return next((make for types, make in _LEAVES if isinstance(thing, types)), None)
+    return leaf
 
 
 def _integer(number: Any) -> Value | None:
@@ -97,8 +95,6 @@ def _decimal(number: decimal.Decimal) -> Value | None:
 
 
 def _datetime(moment: dt.datetime) -> Value | None:
-    if moment != moment:  # noqa: PLR0124  pandas' NaT is a datetime that equals nothing
-        return Value("null", None)
     zone = "_ntz" if moment.tzinfo is None else ""
     if getattr(moment, "nanosecond", 0):
         # Of pandas: `value` counts nanoseconds since 1970, in UTC where there is a zone.
@@ -108,18 +104,9 @@ def _datetime(moment: dt.datetime) -> Value | None:
 
 
 def _numpy_time(moment: np.datetime64) -> Value | None:
-    if np.isnat(moment):
-        return Value("null", None)
     unit, count = np.datetime_data(moment.dtype)
-    if count != 1:
-        return None
-    if unit == "ns":
-        return Value("timestamp_ntz_ns", int(moment.astype(np.int64)))
-    name = _NUMPY_TIMES.get(unit)
-    if name is None:
-        return None
-    number = int(moment.astype(np.int64)) * {"s": 1_000_000, "ms": 1_000}.get(unit, 1)
-    return Value(name, number)
+    name, factor = _NUMPY_TIMES.get(unit, ("", 0))
+    return Value(name, int(moment.astype(np.int64)) * factor) if name and count == 1 else None
 
 
 def _time(moment: dt.time) -> Value | None:
@@ -129,13 +116,9 @@ def _time(moment: dt.time) -> Value | None:
     return Value("time", seconds * 1_000_000 + moment.microsecond)
 
 
-def _null(_: Any) -> Value:
-    return Value("null", None)
-
-
 # In this order: True is an int, a NumPy duration an integer, a NumPy double a float, a datetime a date.
 _LEAVES: Final[tuple[tuple[Any, Callable[[Any], Value | None]], ...]] = (
-    (type(None), _null),
+    (type(None), lambda _: Value("null", None)),
     ((bool, np.bool_), lambda flag: Value("boolean", bool(flag))),
     (np.timedelta64, lambda _: None),
     ((int, np.integer), _integer),
@@ -182,7 +165,7 @@ LARGEST: Final = (1 << 31) - 1
 _KEPT: Final = 4096
 _INT32, _INT64 = struct.Struct("<Bi").pack, struct.Struct("<Bq").pack
 _INT32_SCALED, _INT64_SCALED = struct.Struct("<BBi").pack, struct.Struct("<BBq").pack
-_SHORT, _SHORT_HEAD, _LONG_HEAD = 63, 1, 5
+_SHORT: Final = 63
 
 
 def _integer_size(number: int) -> int:
@@ -194,18 +177,13 @@ def _integer_size(number: int) -> int:
     return 3 if bits < 16 else 5 if bits < 32 else 9
 
 
-def _text_size(text: str) -> int:
-    size = len(text) if text.isascii() else len(text.encode())
-    return size + (_SHORT_HEAD if size <= _SHORT else _LONG_HEAD)
-
-
 # The exact types that stay as they are, and how many bytes each value takes; what raises is looked at again.
 _SIZES: Final[dict[type, Callable[[Any], int]]] = {
     type(None): lambda _: 1,
     bool: lambda _: 1,
     int: _integer_size,
     float: lambda _: 9,
-    str: _text_size,
+    str: lambda text: (size := len(text.encode())) + (1 if size <= _SHORT else 5),
 }
 _TEXT: Final = frozenset({str})
 
@@ -247,13 +225,8 @@ def too_large(most: int, nbytes: int) -> LimitExceeded:
     )
 
 
-class _Frame:
-    """A container whose children are being copied."""
-
-    __slots__ = ("left", "made", "path")
-
-    def __init__(self, made: Any, left: Iterator[tuple[str | int, Any]], path: Path) -> None:
-        self.made, self.left, self.path = made, left, path
+_Frame = tuple[Any, Iterator[tuple["str | int", Any]], Path]
+"""A container whose children are being copied: its copy, what is left of its children, and its place."""
 
 
 class PlainRows:
@@ -269,46 +242,46 @@ class PlainRows:
         """Return a row of dict, list, str, int of 64 bits, float, bool and None; bytes are an encoded value, and
         None is an SQL NULL at the top.
         """
-        if type(thing) is dict and (made := self._plain(thing)) is not None:
-            return made
-        return None if is_missing(thing) else self._copied(thing)
+        if type(thing) is dict and (plain := self._plain(thing)) is not None:
+            return plain
+        return None if _is_missing(thing) else self._copied(thing)
 
     def _plain(self, thing: dict[Any, Any]) -> dict[str, Any] | None:
         """Return the copy of a dict of plain leaves; None where it is anything else."""
         if tuple(thing) not in self._keys or not _TEXT.issuperset(map(type, thing)):
             return None
-        made = thing.copy()
+        plain = thing.copy()
         total = 1
         try:
             for key, child in thing.items():
                 size = _SIZES.get(type(child))
                 if size is None:
-                    made[key] = encoded = _ENCODE[type(child)](child)
+                    plain[key] = encoded = _ENCODE[type(child)](child)
                     total += len(encoded)
                 else:
                     total += size(child)
         except _ODD:
             return None
         self.nbytes += total
-        return made
+        return plain
 
     def _copied(self, thing: Any) -> Any:
         frames: list[_Frame] = []
-        made = self._start(thing, None, frames)
+        root = self._start(thing, None, frames)
         while frames:
-            frame = frames[-1]
-            for step, child in frame.left:
+            copied, left, path = frames[-1]
+            for step, child in left:
                 depth = len(frames)
-                found = self._start(child, (frame.path, step), frames)
-                if type(frame.made) is list:
-                    frame.made.append(found)
+                value = self._start(child, (path, step), frames)
+                if type(copied) is list:
+                    copied.append(value)
                 else:
-                    frame.made[step] = found
+                    copied[step] = value
                 if len(frames) > depth:
                     break
             else:
                 frames.pop()
-        return made
+        return root
 
     def _start(self, thing: Any, path: Path, frames: list[_Frame]) -> Any:
         """Return the copy of a value; of a container, an empty one, whose frame is the last."""
@@ -324,7 +297,7 @@ class PlainRows:
             return plain
         if isinstance(thing, np.ndarray) and not thing.ndim:
             thing = thing[()]
-        steps = children_of(thing, path)
+        steps = _children_of(thing, path)
         if steps is None:
             return self._encoded(thing, path)
         if len(frames) >= self._depth:
@@ -338,12 +311,10 @@ class PlainRows:
             # Before all of it is copied: what holds something twice, in each other, has no end.
             raise too_large(self._most, self.nbytes)
         what, children = steps
-        made: Any = {} if what == "object" else []
-        if what == "object":
-            children = self._named(children, path)
         self.nbytes += 1
-        frames.append(_Frame(made, iter(children), path))
-        return made
+        copied: Any = {} if what == "object" else []
+        frames.append((copied, iter(self._named(children, path) if what == "object" else children), path))
+        return copied
 
     def _named(self, children: list[tuple[str | int, Any]], path: Path) -> list[tuple[str | int, Any]]:
         """Return fields by their very text, which is checked."""
@@ -353,9 +324,8 @@ class PlainRows:
                 for key in keys:
                     utf8(key, "a key")
             except UsageError as error:
-                raise UsageError(
-                    error.what, expected=error.expected, found=error.found, where=at(path)
-                ) from error
+                what = error.what, error.expected, error.found
+                raise UsageError(what[0], expected=what[1], found=what[2], where=at(path)) from error
             if len(set(keys)) < len(keys):
                 raise UsageError("an object has a key twice", found=repr(keys)[:80], where=at(path))
             if len(self._keys) >= _KEPT:
@@ -364,14 +334,14 @@ class PlainRows:
         return list(zip(keys, (child for _, child in children), strict=True))
 
     def _encoded(self, thing: Any, path: Path) -> bytes:
-        made = b""
+        encoded = b""
         if type(thing) in _ENCODE:
             with contextlib.suppress(ValueError):
-                made = _ENCODE[type(thing)](thing)
+                encoded = _ENCODE[type(thing)](thing)
         try:
-            made = made or primitive_bytes(leaf_of(thing, path))
+            encoded = encoded or primitive_bytes(_leaf_of(thing, path))
         except UsageError as error:
             where = error.where or at(path)
             raise UsageError(error.what, expected=error.expected, found=error.found, where=where) from error
-        self.nbytes += len(made)
-        return made
+        self.nbytes += len(encoded)
+        return encoded

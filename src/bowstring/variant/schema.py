@@ -7,8 +7,7 @@ found at each place once. Rows that are not valid, or whose children share their
 from __future__ import annotations
 
 import secrets
-from collections.abc import Sequence
-from typing import Any, Final, TypeAlias
+from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 import numpy as np
 import pyarrow as pa
@@ -16,17 +15,19 @@ import pyarrow as pa
 from bowstring.errors import InvalidBody, LimitExceeded, UsageError
 from bowstring.kernels.variant import shred as kernels
 from bowstring.limits import Limits, limits_or_default
-from bowstring.variant import column as variant_column
 from bowstring.variant.codec.primitives import Value, unscaled
 from bowstring.variant.codec.rows import in_row, on_host, values
-from bowstring.variant.column import VariantColumn
+from bowstring.variant.column import VariantColumn, VariantType, dictionary_of
 from bowstring.variant.nested import Source
 from bowstring.variant.shredded.levels import Level, Levels
 from bowstring.variant.shredded.schema import NAMES, TYPES, exact_digits, union_of_numbers
 from bowstring.variant.shredded.unshred import open_column
-from bowstring.variant.status import Status
+from bowstring.variant.status import Status, any_of
 from bowstring.variant.validate import statuses_of
 from bowstring.variant.walk import Located
+
+if TYPE_CHECKING:
+    from bowstring.memory import Device
 
 _REALS: Final = (pa.float32(), pa.float64())
 _ITEM: Final = "item"
@@ -47,12 +48,10 @@ def schema_of(
 
     Parameters
     ----------
-    column
-        A Variant column, on any device, or its Arrow array.
+    column, plain
+        As for :func:`bowstring.variant.get`.
     sample
         Look at so many rows, at the same distance from each other; at all by default.
-    plain
-        Take a struct that is not marked as a Variant.
     limits
         ``depth`` bounds the nesting. A type has at most 2,000 levels whatever it is: pyarrow does not bear many
         more. Batches, and so :func:`~bowstring.variant.get`, take types of at most 64.
@@ -88,7 +87,7 @@ def schema_of(
         chosen = np.linspace(0, rows - 1, sample).astype(np.int64)
     with device.use():
         try:
-            statuses = device.to_host(statuses_of(opened, limits=limits))
+            statuses = device.to_host(statuses_of(opened, dictionary_of(opened, full=True), limits=limits))
         except InvalidBody:  # offsets that decrease: each row is looked at
             statuses = np.full(rows, Status.MALFORMED, np.uint8)
         right = chosen[statuses[chosen] == Status.OK]
@@ -96,17 +95,16 @@ def schema_of(
         others = chosen[statuses[chosen] > Status.VARIANT_NULL]
         if not _walk(opened, right, root, limits):
             root, others = _Array({_ITEM: pa.null()}), chosen
-        _decode(opened, others, root, limits)
+        if len(others):
+            _decode(opened, others, root, limits)
     return _arrow(root)
 
 
 def _decode(opened: VariantColumn, rows: np.ndarray[Any, Any], root: _Array, limits: Limits) -> None:
     """Widen what is in `root` until it holds some rows, one after the other."""
-    if not len(rows):
-        return
     chosen = rows.tolist()
-    found = values(on_host(opened.column), limits=limits, chosen=chosen)
-    for row, value in zip(chosen, found, strict=True):
+    trees = values(on_host(opened.column), limits=limits, chosen=chosen)
+    for row, value in zip(chosen, trees, strict=True):
         try:
             if value is not None:
                 _merge(root, value)
@@ -133,83 +131,50 @@ def _walk(opened: VariantColumn, rows: np.ndarray[Any, Any], root: _Array, limit
         at = xp.asarray(rows[first:last])
         located = Located(xp.asarray(starts[first:last].view(np.uint64)), xp.zeros(last - first, np.uint8))
         level = Level(located, groups[at], xp.zeros(last - first, np.int32))
-        if not _walk_chunk(levels, level, root, device):
+        if not _widen(levels, level, root, device):
             return False
         first = last
     return True
 
 
-_Place: TypeAlias = "tuple[_Object | _Array, str]"
-
-
-def _walk_chunk(levels: Levels, level: Level, root: _Array, device: Any) -> bool:
-    places: list[_Place] = [(root, _ITEM)]
+def _widen(levels: Levels, level: Level, root: _Array, device: Device) -> bool:
+    """Widen what is in `root` by the values of a level and all below them, as :func:`_walk` says."""
+    places: list[tuple[_Object | _Array, str]] = [(root, _ITEM)]
     for _ in range(_MOST_LEVELS + 1):
         if not len(level.numbers):
             return True
         kinds = levels.kinds(level, exact=True)
-        _widen(places, levels, level, kinds)
-        below = _below(places, levels, level, kinds, device)
-        if below is None:
+        keys = level.numbers.astype(np.int64) * np.int64(_KINDS) + kinds
+        for key in levels.counted(keys, len(places) * _KINDS)[0].tolist():
+            (holder, name), kind = places[key // _KINDS], key % _KINDS
+            if kind not in _WITHOUT_TYPE:
+                holder[name] = _widened(holder.get(name, pa.null()), _kind_of(kind))
+        inside = [holder.get(name) for holder, name in places]
+        are_objects, are_arrays = ([isinstance(each, kind) for each in inside] for kind in (_Object, _Array))
+        level, fields, statuses = levels.below(level, kinds, are_objects, are_arrays, lambda keys, _: keys)
+        if any_of(statuses > np.uint8(Status.VARIANT_NULL), device):
             return False
-        level, places = below
+        places = []
+        for key in fields:
+            shape, name = inside[key // levels.count], levels.text(key % levels.count)
+            assert isinstance(shape, _Object)
+            assert name is not None
+            shape.setdefault(name, pa.null())
+            places.append((shape, name))
+        places += [(each, _ITEM) for each in inside if isinstance(each, _Array)]
     return False
 
 
-def _widen(places: Sequence[_Place], levels: Levels, level: Level, kinds: Any) -> None:
-    """Widen the shape of each place until it holds each kind that was found there."""
-    keys = level.numbers.astype(np.int64) * np.int64(_KINDS) + kinds
-    unique, _ = levels.counted(keys, len(places) * _KINDS)
-    for key in unique.tolist():
-        (holder, name), kind = places[key // _KINDS], key % _KINDS
-        shape = holder.get(name, pa.null())
-        if kind == _OBJECT_KIND:
-            if isinstance(shape, pa.DataType) and shape == pa.null():
-                shape = _Object()
-            holder[name] = shape if isinstance(shape, _Object) else _Mixed()
-        elif kind == _ARRAY_KIND:
-            if isinstance(shape, pa.DataType) and shape == pa.null():
-                shape = _Array({_ITEM: pa.null()})
-            holder[name] = shape if isinstance(shape, _Array) else _Mixed()
-        elif kind not in _WITHOUT_TYPE:
-            if kind < _EXACT_KIND:
-                found = TYPES[NAMES[kind]]
-            else:
-                scale, whole = divmod(kind - _EXACT_KIND, _SCALES)
-                found = pa.decimal128(max(whole + scale, 1), scale)
-            holder[name] = _with_leaf(shape, found)
-
-
-def _below(
-    places: Sequence[_Place], levels: Levels, level: Level, kinds: Any, device: Any
-) -> tuple[Level, list[_Place]] | None:
-    """Return the values inside those of a level, and their places; None where children share their bytes."""
-    xp, texts = device.xp, levels.texts
-    inside = [holder.get(name) for holder, name in places]
-    # Every place has its values in an object, an array, or neither.
-    shapes = xp.asarray(
-        np.array([(isinstance(each, _Object), isinstance(each, _Array)) for each in inside], np.bool_)
-    ).reshape(-1, 2)
-    objects = levels.chosen(level, (kinds == np.int32(_OBJECT_KIND)) & shapes[:, 0][level.numbers])
-    arrays = levels.chosen(level, (kinds == np.int32(_ARRAY_KIND)) & shapes[:, 1][level.numbers])
-    members, parents = levels.members(objects)
-    keys = parents.astype(np.int64) * np.int64(max(texts.count, 1)) + members.numbers
-    unique, _ = levels.counted(keys, len(places) * texts.count)
-    made: list[_Place] = []
-    for key in unique.tolist():
-        shape, name = inside[key // texts.count], texts.text(key % texts.count)
-        assert isinstance(shape, _Object)
-        assert name is not None
-        shape.setdefault(name, pa.null())
-        made.append((shape, name))
-    found = levels.renumbered(members, keys, unique)
-    positions = np.cumsum([isinstance(each, _Array) for each in inside]) - 1 + len(made)
-    elements = levels.elements(arrays, xp.asarray(positions.astype(np.int32)))
-    made += [(each, _ITEM) for each in inside if isinstance(each, _Array)]
-    statuses = xp.concatenate([objects.located.statuses, arrays.located.statuses])
-    if (device.to_host(statuses) > Status.VARIANT_NULL).any():
-        return None
-    return found.joined(elements, xp), made
+def _kind_of(kind: int) -> _Kind:
+    """Return what the number of a kind stands for."""
+    if kind == _OBJECT_KIND:
+        return _Object
+    if kind == _ARRAY_KIND:
+        return _Array
+    if kind < _EXACT_KIND:
+        return TYPES[NAMES[kind]]
+    scale, whole = divmod(kind - _EXACT_KIND, _SCALES)
+    return pa.decimal128(max(whole + scale, 1), scale)
 
 
 class _Object(dict[str, "_Shape"]):
@@ -220,11 +185,8 @@ class _Array(dict[str, "_Shape"]):
     """The type of the elements of arrays."""
 
 
-class _Mixed:
-    """Values of different kinds."""
-
-
-_Shape: TypeAlias = pa.DataType | _Object | _Array | _Mixed
+_Shape: TypeAlias = pa.DataType | _Object | _Array
+_Kind: TypeAlias = "type[_Object | _Array] | pa.DataType"
 
 
 def _merge(root: _Array, value: Value) -> None:
@@ -232,7 +194,7 @@ def _merge(root: _Array, value: Value) -> None:
     work: list[tuple[_Object | _Array, str, Value, int]] = [(root, _ITEM, value, 0)]
     while work:
         holder, key, value, depth = work.pop()
-        shape = holder.get(key, pa.null())
+        kind: _Kind
         if value.type in ("object", "array"):
             if depth >= _MOST_LEVELS:
                 raise LimitExceeded(
@@ -241,50 +203,48 @@ def _merge(root: _Array, value: Value) -> None:
                     hint="Take such a part as bowstring.variant.type().",
                 )
             kind = _Object if value.type == "object" else _Array
-            if isinstance(shape, pa.DataType) and shape == pa.null():
-                shape = kind() if kind is _Object else kind({_ITEM: pa.null()})
-            if isinstance(shape, _Object) and kind is _Object:
-                work.extend((shape, name, child, depth + 1) for name, child in value.value.items())
-            elif isinstance(shape, _Array) and kind is _Array:
-                work.extend((shape, _ITEM, child, depth + 1) for child in value.value)
-            else:
-                shape = _Mixed()
-        elif value.type != "null":
-            found = TYPES.get(value.type)
-            if found is None:
-                number, scale = unscaled(value.value)
-                found = pa.decimal128(max(len(str(abs(number))), scale, 1), scale)
-            shape = _with_leaf(shape, found)
-        holder[key] = shape
+        elif value.type in TYPES:
+            kind = TYPES[value.type]
+        else:
+            number, scale = unscaled(value.value)
+            kind = pa.decimal128(max(len(str(abs(number))), scale, 1), scale)
+        shape = holder[key] = _widened(holder.get(key, pa.null()), kind)
+        if kind is _Object and isinstance(shape, _Object):
+            work.extend((shape, name, child, depth + 1) for name, child in value.value.items())
+        elif kind is _Array and isinstance(shape, _Array):
+            work.extend((shape, _ITEM, child, depth + 1) for child in value.value)
 
 
-def _with_leaf(shape: _Shape, found: pa.DataType) -> _Shape:
+def _widened(shape: _Shape, kind: _Kind) -> _Shape:
+    """Return a shape that holds what another does and values of a kind: Variants, where nothing else does."""
+    if not isinstance(kind, pa.DataType):
+        if isinstance(shape, pa.DataType) and shape == pa.null():
+            return _Array({_ITEM: pa.null()}) if kind is _Array else _Object()
+        return shape if isinstance(shape, kind) else VariantType()
+    if kind == pa.null():
+        return shape
     if not isinstance(shape, pa.DataType):
-        return _Mixed()
-    return found if found == shape or shape == pa.null() else _common(shape, found)
-
-
-def _common(one: pa.DataType, other: pa.DataType) -> _Shape:
-    if pa.types.is_timestamp(one) and pa.types.is_timestamp(other) and one.tz == other.tz:
-        return pa.timestamp("ns", one.tz)
-    if any(exact_digits(type_) is None and type_ not in _REALS for type_ in (one, other)):
-        return _Mixed()
-    return union_of_numbers(one, other) or pa.float64()
+        return VariantType()
+    if shape in (kind, pa.null()):
+        return kind
+    if pa.types.is_timestamp(shape) and pa.types.is_timestamp(kind) and shape.tz == kind.tz:
+        return pa.timestamp("ns", shape.tz)
+    if any(exact_digits(type_) is None and type_ not in _REALS for type_ in (shape, kind)):
+        return VariantType()
+    return union_of_numbers(shape, kind) or pa.float64()
 
 
 def _arrow(root: _Array) -> pa.DataType:
     """Return what is in `root` as an Arrow type: from the leaves up, each shape is replaced by its type."""
-    found: list[tuple[_Object | _Array, str]] = [(root, _ITEM)]
-    for holder, key in found:
+    places: list[tuple[_Object | _Array, str]] = [(root, _ITEM)]
+    for holder, key in places:
         inside = holder[key]
-        if isinstance(inside, _Object | _Array):
-            found.extend((inside, each) for each in inside)
-    for holder, key in reversed(found):
+        if not isinstance(inside, pa.DataType):
+            places.extend((inside, each) for each in inside)
+    for holder, key in reversed(places):
         inside = holder[key]
         if isinstance(inside, _Object):
             holder[key] = pa.struct([pa.field(each, inside[each]) for each in sorted(inside)])
         elif isinstance(inside, _Array):
             holder[key] = pa.list_(inside[_ITEM])
-        elif isinstance(inside, _Mixed):
-            holder[key] = variant_column.type()
     return root[_ITEM]

@@ -19,24 +19,18 @@ from bowstring.kernels import bitmap
 from bowstring.kernels.launch import launch, launch_shared
 from bowstring.kernels.variant import numbers
 from bowstring.kernels.variant.nested import copy_slots
+from bowstring.kernels.variant.spark import times
 from bowstring.kernels.variant.spark.decimals import spark_decimals, spark_text_decimals
-from bowstring.kernels.variant.spark.numbers import IS_TEXT, spark_numbers
-from bowstring.kernels.variant.spark.parse import IS_LONG, spark_text_numbers, spark_text_reals
 from bowstring.kernels.variant.spark.strings import IS_HOLDER, measure_spark_strings, write_spark_strings
-from bowstring.kernels.variant.spark.times import (
-    IS_REGION,
-    IS_TODAY_IN_REGION,
-    LONGEST_NAME,
-    copy_zone_names,
-    spark_text_times,
-)
+from bowstring.kernels.variant.spark.numbers import IS_TEXT
+from bowstring.kernels.variant.spark.parse import IS_LONG, spark_text_numbers, spark_text_reals
 from bowstring.memory.arrays import distinct
-from bowstring.variant.cast import SparkDecimals, SparkNumbers, SparkText
 from bowstring.variant.json.writer import rows_of
 from bowstring.variant.nested import bounds_of, ends_of
 from bowstring.variant.status import Status, any_of
 
 if TYPE_CHECKING:
+    from bowstring.variant.cast import Numbers
     from bowstring.variant.nested import Source
     from bowstring.variant.walk import Located
 
@@ -45,43 +39,27 @@ _LARGEST: Final = float(np.finfo(np.float32).max)
 _REALS: Final = (int(numbers.FLOAT), int(numbers.DOUBLE))
 
 
-def spark_numbers_at(source: Source, located: Located, target: SparkNumbers) -> Any:
-    """Return what values become, as the one buffer of the type."""
-    xp, rows = source.device.xp, len(located.statuses)
-    out = xp.empty(rows, np.int64)
-    what = target.family, target.low, target.high
-    launch(spark_numbers, rows, source.data, located.positions, *what, located.statuses, out)
-    # Text is rare and slow: it has kernels of its own, which run only where there is some.
-    if _any(source, located, IS_TEXT):
-        if target.family in _INTEGERS:
-            launch(spark_text_numbers, rows, source.data, located.positions, *what, located.statuses, out)
-        elif target.family in _REALS:
-            where = source.data, located.positions
-            launch(spark_text_reals, rows, *where, target.family, located.statuses, out)
-            _long_reals(source, located, out, single=target.family == int(numbers.FLOAT))
-        else:
-            # A time without a date is one of today.
-            now, zones = int(time.time()), xp.empty(rows, np.int64)
-            slots = source.data, located.positions, target.family, now, located.statuses
-            launch(spark_text_times, rows, *slots, out, zones)
-            _settle_regions(source, located, out, zones, target.family, now)
-    if target.bits:
-        return bitmap.packed(out != np.int64(0))
-    return out.astype(target.dtype)
+def read_texts(source: Source, located: Located, target: Numbers, out: Any) -> None:
+    """Write what texts become: they are rare and slow, and have kernels of their own, run where there are some."""
+    if not _any(source, located, IS_TEXT):
+        return
+    rows, where = len(located.statuses), (source.data, located.positions)
+    family: Any = target.arguments[0]
+    if target.kernel is spark_decimals:
+        launch(spark_text_decimals, rows, *where, *target.arguments, located.statuses, out)
+    elif family in _INTEGERS:
+        launch(spark_text_numbers, rows, *where, *target.arguments, located.statuses, out)
+    elif family in _REALS:
+        launch(spark_text_reals, rows, *where, family, located.statuses, out)
+        _long_reals(source, located, out, single=family == int(numbers.FLOAT))
+    else:
+        # A time without a date is one of today.
+        now, zones = int(time.time()), source.device.xp.empty(rows, np.int64)
+        launch(times.spark_text_times, rows, *where, family, now, located.statuses, out, zones)
+        _settle_regions(source, located, out, zones, family, now)
 
 
-def spark_decimals_at(source: Source, located: Located, target: SparkDecimals) -> Any:
-    """Return what values become, as the one buffer of the type."""
-    rows = len(located.statuses)
-    out = source.device.xp.empty(2 * rows, np.uint64)
-    what = target.scale, target.bound >> 64, target.bound & (2**64 - 1)
-    launch(spark_decimals, rows, source.data, located.positions, *what, located.statuses, out)
-    if _any(source, located, IS_TEXT):
-        launch(spark_text_decimals, rows, source.data, located.positions, *what, located.statuses, out)
-    return out if target.repeat == 2 else out[::2].astype(target.dtype)
-
-
-def spark_strings_at(source: Source, located: Located, metadata_ids: Any, target: SparkText) -> list[Any]:
+def spark_strings_at(source: Source, located: Located, metadata_ids: Any, *, large: bool) -> list[Any]:
     """Return offsets and bytes of what values are written as."""
     rows, xp = len(located.statuses), source.device.xp
     sizes = xp.empty(rows, np.int64)
@@ -98,12 +76,12 @@ def spark_strings_at(source: Source, located: Located, metadata_ids: Any, target
         texts = rows_of(source.opened, inside, **bounds, rules="spark", limits=source.limits).texts()
         located.statuses[...] = xp.where(holds, texts.statuses, located.statuses)
         sizes = xp.where(holds, texts.offsets[1:] - texts.offsets[:-1], sizes)
-    offsets, total = ends_of(source, sizes, large=target.large)
+    offsets, total = ends_of(source, sizes, large=large)
     out = xp.empty(total, np.uint8)
     launch(write_spark_strings, rows, source.data, located.positions, located.statuses, offsets, out)
     if texts is not None:
         launch_shared(copy_slots, rows, texts.offsets[:-1], texts.offsets[1:], texts.data, offsets, out)
-    return [offsets if target.large else offsets.astype(np.int32), out]
+    return [offsets if large else offsets.astype(np.int32), out]
 
 
 def _any(source: Source, located: Located, status: Any) -> bool:
@@ -160,7 +138,6 @@ _FIRST: Final = -719_150 * _DAY  # in the first January of the year 1
 _LAST: Final = 2_932_880 * _DAY  # in December 9999
 # No zone has ever changed twice within so long so as to be as it was; it took Freetown four days, in 1939.
 _STEP: Final = 3 * _DAY
-_FACTORS: Final = np.array([3, 5, 7, 11, 13], np.uint64) ** np.uint64(27)  # odd, and of many bits
 _LEAST, _MOST = np.iinfo(np.int64).min, np.iinfo(np.int64).max
 # Of these, the Java that Spark runs on knows no rules, and the names below by other ones.
 _UNKNOWN: Final = frozenset(("Factory", "ROC", "localtime", "posixrules"))
@@ -199,13 +176,15 @@ def _settle_regions(source: Source, located: Located, out: Any, zones: Any, fami
     """Make instants of the times in regions, and settle their statuses; `family` and `now` as for the kernel."""
     device, xp = source.device, source.device.xp
     statuses = located.statuses
-    rows = xp.flatnonzero((statuses == np.uint8(IS_REGION)) | (statuses == np.uint8(IS_TODAY_IN_REGION)))
+    rows = xp.flatnonzero(
+        (statuses == np.uint8(times.IS_REGION)) | (statuses == np.uint8(times.IS_TODAY_IN_REGION))
+    )
     if not len(rows):
         return
-    names = xp.empty(len(rows) * int(LONGEST_NAME), np.uint8)
-    launch(copy_zone_names, len(rows), source.data, zones[rows], names)
-    named, inverse = _distinct_names(device.to_host(names))
-    times, today = device.to_host(out[rows]), device.to_host(statuses[rows]) == IS_TODAY_IN_REGION
+    names = xp.empty(len(rows) * int(times.LONGEST_NAME), np.uint8)
+    launch(times.copy_zone_names, len(rows), source.data, zones[rows], names)
+    named, inverse = np.unique(device.to_host(names).view(f"S{times.LONGEST_NAME}"), return_inverse=True)
+    moments, today = device.to_host(out[rows]), device.to_host(statuses[rows]) == times.IS_TODAY_IN_REGION
     settled = np.full(len(rows), int(Status.OK), np.uint8)
     known = _database()
     for number, name in enumerate(named.tolist()):
@@ -213,27 +192,16 @@ def _settle_regions(source: Source, located: Located, out: Any, zones: Any, fami
         zone = _zone(name.decode("ascii", "replace")) if known else None
         if zone is None:
             settled[chosen] = Status.TYPE_MISMATCH if known else Status.UNSUPPORTED
-            times[chosen] = 0
+            moments[chosen] = 0
         elif family == int(numbers.TIMESTAMP):
             day = dt.datetime.fromtimestamp(now, zone).date().toordinal() - _EPOCH.toordinal()
-            seconds = times[chosen] // _MICROS + today[chosen] * (day * _DAY)
-            micros, seconds = times[chosen] % _MICROS, seconds - _offsets(seconds, zone)
+            seconds = moments[chosen] // _MICROS + today[chosen] * (day * _DAY)
+            micros, seconds = moments[chosen] % _MICROS, seconds - _offsets(seconds, zone)
             fits = (seconds >= _LEAST // _MICROS + 1) & (seconds < _MOST // _MICROS)
-            times[chosen] = np.where(fits, np.where(fits, seconds, 0) * _MICROS + micros, 0)
+            moments[chosen] = np.where(fits, np.where(fits, seconds, 0) * _MICROS + micros, 0)
             settled[chosen[~fits]] = Status.OVERFLOW
-    out[rows] = xp.asarray(times)
+    out[rows] = xp.asarray(moments)
     statuses[rows] = xp.asarray(settled)
-
-
-def _distinct_names(names: Any) -> tuple[Any, Any]:
-    """Return the distinct names among some of :data:`LONGEST_NAME` bytes each, and which is whose."""
-    words = names.view(np.uint64).reshape(-1, int(LONGEST_NAME) // 8)
-    # Numbers are sorted much faster than texts; where two names should have one, it is seen.
-    _, first, inverse = np.unique((words * _FACTORS).sum(axis=1), return_index=True, return_inverse=True)
-    if (words[first[inverse]] == words).all():
-        return words[first].reshape(-1).view(f"S{LONGEST_NAME}"), inverse
-    found: tuple[Any, Any] = np.unique(names.view(f"S{LONGEST_NAME}"), return_inverse=True)
-    return found
 
 
 def _offsets(seconds: Any, zone: dt.tzinfo) -> Any:

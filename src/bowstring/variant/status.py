@@ -2,31 +2,24 @@
 
 from __future__ import annotations
 
-import dataclasses
 import enum
 import threading
-from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any, Final, NamedTuple, NoReturn
+from typing import TYPE_CHECKING, Any, Final, NoReturn
 
 import numpy as np
 import pyarrow as pa
 
-from bowstring.columnar.batch import Batch
-from bowstring.columnar.layout import Layout
-from bowstring.columnar.parts import Dictionary, batch_parts, make_batch
-from bowstring.columnar.spans import buffer_or_none
 from bowstring.errors import BowstringError, InvalidBody, LimitExceeded, Unsupported, warn_caller
 from bowstring.kernels import bitmap
 from bowstring.variant.codec.decode import decode
 from bowstring.variant.codec.rows import in_row, raw_row
+from bowstring.variant.column import Gathered
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from bowstring.columnar.batch import Column
     from bowstring.limits import Limits
-    from bowstring.memory import Buffer, Device
-    from bowstring.variant.codec.primitives import Value
+    from bowstring.memory import Device
     from bowstring.variant.column import VariantColumn
 
 
@@ -70,86 +63,14 @@ _MOST_READ: Final = 1 << 21
 """The most bytes of a row that are read once more, in Python, to say where in it the fault lies."""
 
 
-@dataclasses.dataclass(frozen=True, slots=True)
-class Gathered:
-    """One column, in the parts that a batch is put together from.
-
-    `dictionaries` has, in pre-order, the id of one of the source's, or the values of a new one.
-    """
-
-    field: pa.Field
-    nodes: list[tuple[int, int]]
-    buffers: list[Buffer | None]
-    variadic_counts: tuple[int, ...] = ()
-    dictionaries: tuple[int | Batch, ...] = ()
-
-
-def holding(field: pa.Field, node: tuple[int, int], buffers: list[Any], children: list[Gathered]) -> Gathered:
-    """Return a column that holds others, in pre-order."""
-    return Gathered(
-        field,
-        [node, *(each for child in children for each in child.nodes)],
-        [*buffers, *(each for child in children for each in child.buffers)],
-        tuple(count for child in children for count in child.variadic_counts),
-        tuple(each for child in children for each in child.dictionaries),
-    )
-
-
-def part_of(column: Column) -> Gathered:
-    """Return a column, or a child of one, in its parts as they are; its dictionaries are those of its batch."""
-    first, end = column._index, column._node.end
-    layout, nodes, buffers, counts = batch_parts(column.batch)
-    bounds = layout.first_buffers(counts)
-    counted = zip(layout.variadic_nodes, counts, strict=True)
-    return Gathered(
-        column.field,
-        list(map(tuple, nodes[first:end].tolist())),
-        list(buffers[int(bounds[first]) : int(bounds[end])]),
-        tuple(count for node, count in counted if first <= node < end),
-        layout.alone(first, column.field).dictionary_ids,
-    )
-
-
-def batch_of(columns: Sequence[Gathered], opened: VariantColumn) -> Batch:
-    """Put columns together, beside the column that they were gathered from."""
-    source = opened.column.batch.dictionaries
-    known: dict[int, Dictionary] = {}
-    made: dict[int, Dictionary] = {}
-    fields: list[pa.Field] = []
-    ids: list[int] = []
-    nodes: list[tuple[int, int]] = []
-    buffers: list[Buffer | None] = []
-    counts: list[int] = []
-    for column in columns:
-        fields.append(column.field)
-        nodes += column.nodes
-        buffers += column.buffers
-        counts += column.variadic_counts
-        for each in column.dictionaries:
-            if isinstance(each, int):
-                known[each] = source[each]
-                ids.append(each)
-            else:
-                new = max(source, default=-1) + 1 + len(made)
-                dictionary = made.setdefault(id(each), Dictionary(new, each))
-                known[dictionary.id] = dictionary
-                ids.append(dictionary.id)
-    table = np.array(nodes, np.int64).reshape(-1, 2)
-    device = opened.column.device
-    return make_batch(
-        Batch, Layout.of(pa.schema(fields), ids), opened.rows, table, buffers, counts, known, device=device
-    )
-
-
-def status_column(name: str, statuses: Any, device: Device) -> Gathered:
+def status_column(name: str, statuses: Any) -> Gathered:
     """Return the statuses as a column of uint8."""
-    field = pa.field(name, pa.uint8(), nullable=False)
-    return Gathered(field, [(len(statuses), 0)], [None, buffer_or_none(statuses, device)])
+    return Gathered(pa.field(name, pa.uint8(), nullable=False), [(len(statuses), 0)], [None, statuses])
 
 
-def validity_of(statuses: Any, device: Device) -> Buffer | None:
+def validity_of(statuses: Any) -> Any:
     """Return the bitmap of the rows with a value."""
-    return buffer_or_none(bitmap.packed(statuses == np.uint8(Status.OK)), device)
+    return bitmap.packed(statuses == np.uint8(Status.OK))
 
 
 def any_of(flags: Any, device: Device) -> bool:
@@ -157,40 +78,25 @@ def any_of(flags: Any, device: Device) -> bool:
     return bool(len(flags)) and bool(device.to_host(flags.max(keepdims=True))[0])
 
 
-def first_error(statuses: Any, device: Device) -> int | None:
-    """Return the first row of which the status is an error."""
-    bad = device.xp.flatnonzero(statuses > np.uint8(Status.VARIANT_NULL))
-    return int(device.to_host(bad[:1])[0]) if len(bad) else None
+def first_error(statuses: Any, device: Device) -> tuple[int, Status] | None:
+    """Return the first row of which the status is an error, and that."""
+    bad = statuses > np.uint8(Status.VARIANT_NULL)
+    if not any_of(bad, device):
+        return None
+    row = int(device.to_host(device.xp.flatnonzero(bad)[:1])[0])
+    return row, Status(int(device.to_host(statuses[row : row + 1])[0]))
 
 
-def tree_at(opened: VariantColumn, row: int, limits: Limits) -> Value | None:
-    """Return one row as a typed tree, on the host, wherever the column is; errors name the row."""
-    raw = raw_row(opened, row)
-    try:
-        return None if raw is None else decode(*raw, limits=limits)
-    except BowstringError as error:
-        raise in_row(error, row) from error
-
-
-def _length(opened: VariantColumn, row: int) -> int:
-    """Return how many bytes the value of a row and its metadata have."""
-    device, place = opened.column.device, row
-    if opened.indices is not None:
-        place = int(device.to_host(opened.indices[row : row + 1])[0])
-    found = 0
-    for slots, slot in ((opened.value, row), (opened.metadata, max(place, 0))):
-        for sign, each in ((-1, slots.starts), (1, slots.stops)):
-            found += sign * sum(device.to_host(each[slot : slot + 1]).tolist())
-    return found
-
-
-def raise_error(opened: VariantColumn, row: int, statuses: Any, limits: Limits) -> NoReturn:
-    """Raise the error of a row that has one: as :func:`tree_at` finds it, or by the status of a row that is too
-    long to be read here.
+def raise_error(opened: VariantColumn, row: int, status: Status, limits: Limits) -> NoReturn:
+    """Raise the error of a row that has one: as decoding finds it, or by the status of a row that is too long to
+    be read here.
     """
-    if _length(opened, row) <= _MOST_READ:
-        tree_at(opened, row, limits)
-    status = Status(int(opened.column.device.to_host(statuses[row : row + 1])[0]))
+    raw = raw_row(opened, row)
+    if raw is not None and len(raw[0]) + len(raw[1]) <= _MOST_READ:
+        try:
+            decode(*raw, limits=limits)
+        except BowstringError as error:
+            raise in_row(error, row) from error
     if status == Status.UNSUPPORTED:
         raise Unsupported("a Variant has a type that is not known", where=f"row {row}")
     if status == Status.TOO_DEEP:
@@ -202,26 +108,19 @@ def raise_error(opened: VariantColumn, row: int, statuses: Any, limits: Limits) 
     raise InvalidBody("a Variant is not what the specification says", found=status.name, where=f"row {row}")
 
 
-class _Loss(NamedTuple):
-    """How many values became null, of how many, and where one of them is."""
-
-    lost: int
-    there: int
-    example: str
-
-
 class Losses:
     """What a call or a read has lost, by what was asked for. Threads may add to it."""
 
     def __init__(self) -> None:
-        self._by_name: dict[str, _Loss] = {}
+        # By what was asked for: how many values became null, of how many, and where one of them is.
+        self._by_name: dict[str, tuple[int, int, str]] = {}
         self._lock = threading.Lock()
 
     def add(self, name: str, lost: int, there: int, example: str) -> None:
         """Count values; `name` says which, and as what they were read, and `example` where one is that was lost."""
         with self._lock:
-            known = self._by_name.get(name, _Loss(0, 0, ""))
-            self._by_name[name] = _Loss(known.lost + lost, known.there + there, known.example or example)
+            before = self._by_name.get(name, (0, 0, ""))
+            self._by_name[name] = before[0] + lost, before[1] + there, before[2] or example
 
     def warn(self, advice: str) -> None:
         """Warn of the losses counted so far, if any, and reset them."""
@@ -231,10 +130,12 @@ class Losses:
     def texts(self, advice: str) -> list[str]:
         """Return the text of a warning of the losses counted so far, if any, and reset them."""
         with self._lock:
-            found = [(name, loss) for name, loss in self._by_name.items() if loss.lost]
-            self._by_name.clear()
+            losses = self._by_name
+            self._by_name = {}
         lines = [
-            f"{loss.lost} of {loss.there} values {name}, for example {loss.example}" for name, loss in found
+            f"{lost} of {there} values {name}, for example {example}"
+            for name, (lost, there, example) in losses.items()
+            if lost
         ]
         return [f"{'; '.join(lines)}. {advice}"] if lines else []
 
@@ -257,10 +158,3 @@ def counted(device: Device, statuses: Iterable[Any], holders: Iterable[Any] = ()
         [bad] = device.to_host((each > least).sum(keepdims=True, dtype=np.int64)).tolist()
         lost, there = lost + bad, there + bad
     return lost, there
-
-
-def first_lost(device: Device, statuses: Any) -> tuple[int, Status]:
-    """Return the first row of which the status is an error, and that; there is one."""
-    rows = device.xp.flatnonzero(statuses > np.uint8(Status.VARIANT_NULL))
-    row = int(device.to_host(rows[:1])[0])
-    return row, Status(int(device.to_host(statuses[row : row + 1])[0]))

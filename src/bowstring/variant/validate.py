@@ -11,9 +11,9 @@ from bowstring.columnar.slots import check_order
 from bowstring.kernels.launch import launch
 from bowstring.kernels.variant.validate import WORDS, validate_values
 from bowstring.limits import Limits, limits_or_default
-from bowstring.variant.column import MetadataDictionary, VariantColumn, dictionary_of
+from bowstring.variant.column import MetadataDictionary, VariantColumn, batch_of, dictionary_of
 from bowstring.variant.shredded.unshred import open_column
-from bowstring.variant.status import batch_of, status_column
+from bowstring.variant.status import status_column
 
 # So many work items at most, for each needs scratch of its own.
 _ITEMS: Final = 4096
@@ -63,31 +63,24 @@ def validate(column: Any, *, full: bool = True, plain: bool = False, limits: Lim
     """
     limits = limits_or_default(limits)
     opened = open_column(column, plain=plain)
-    statuses = statuses_of(opened, full=full, limits=limits)
     with opened.column.device.use():
-        return batch_of([status_column("status", statuses, opened.column.device)], opened)[0]
+        statuses = statuses_of(opened, dictionary_of(opened, full=full), full=full, limits=limits)
+        return batch_of([status_column("status", statuses)], opened.column)[0]
 
 
-def statuses_of(opened: VariantColumn, *, full: bool = True, limits: Limits) -> Any:
-    """Return the status of every row, as an array of uint8 where the column is."""
-    with opened.column.device.use():
-        return statuses_in(opened, dictionary_of(opened, full=full), full=full, limits=limits)
-
-
-def statuses_in(
+def statuses_of(
     opened: VariantColumn, dictionary: MetadataDictionary, *, full: bool = True, limits: Limits
 ) -> Any:
     """Return the status of every row of a column whose metadata were inspected, as fully as values are now."""
-    with opened.column.device.use():
-        check_order(opened.value, opened.column.device, opened.column.name)
-        device, rows = opened.column.device, opened.rows
-        block = max(_SMALLEST_BLOCK, -(-rows // _ITEMS))
-        items = -(-rows // block)
-        scratch = device.xp.empty(items * limits.depth * int(WORDS), np.uint64)
-        statuses = device.xp.empty(rows, np.uint8)
-        value = opened.value
-        slots = opened.validity, value.validity, value.starts, value.stops, value.data, dictionary.indices
-        names = dictionary.starts, dictionary.stops, dictionary.data, dictionary.marks
-        rule = int(full), limits.depth
-        launch(validate_values, items, block, *slots, *names, *rule, scratch, statuses)
-        return statuses
+    check_order(opened.value, opened.column.device, opened.column.name)
+    device, rows = opened.column.device, opened.rows
+    block = max(_SMALLEST_BLOCK, -(-rows // _ITEMS))
+    items = -(-rows // block)
+    scratch = device.xp.empty(items * limits.depth * int(WORDS), np.uint64)
+    statuses = device.xp.empty(rows, np.uint8)
+    value = opened.value
+    slots = opened.validity, value.validity, value.starts, value.stops, value.data, dictionary.indices
+    names = dictionary.starts, dictionary.stops, dictionary.data, dictionary.marks
+    rule = int(full), limits.depth
+    launch(validate_values, items, block, *slots, *names, *rule, scratch, statuses)
+    return statuses

@@ -20,17 +20,21 @@ from bowstring.kernels.variant.numbers import read_located
 from bowstring.kernels.variant.walk import BY_INDEX, BY_NAME, LATER, LOCATED, PLACE, ROOT, WHOLE, read_plain
 from bowstring.kernels.variant.walk import locate as locate_rows
 from bowstring.variant.cast import Numbers
-from bowstring.variant.column import MetadataDictionary, dictionary_of
 from bowstring.variant.status import Status
 
 if TYPE_CHECKING:
-    from bowstring.columnar.slots import Slots
     from bowstring.memory import Device
     from bowstring.variant.cast import Target
-    from bowstring.variant.column import VariantColumn
+    from bowstring.variant.column import MetadataDictionary, VariantColumn
     from bowstring.variant.path import Path
 
 
+ROWS_PER_CALL: Final = 1024
+"""Rows that one call of a kernel takes on the host; a GPU has a thread for each."""
+_PLACES_OF_4: Final = 1 << 32
+_ALIGNED: Final = 64
+"""Columns begin at multiples of so many elements."""
+_WRITTEN: Final = {0: np.uint64, 1: np.int8, 2: np.int16, 4: np.int32, 8: np.int64}
 _ABOVE: Final = -1
 _COUNTED: Final = 255
 
@@ -43,18 +47,11 @@ _WIDE, _HALF = 0, 32  # values of eight and of four bytes
 _NUMBER_1: Final = 32
 
 
-@functools.cache
-def lengths() -> np.ndarray[Any, Any]:
-    """Return how long a value is by its header, 0 where the header does not say."""
-    found = np.zeros(256, np.uint16)
-    sizes = SIZES.astype(np.uint16)
-    found[: len(sizes) << 2 : 4] = np.where(sizes == _COUNTED, 0, sizes + 1)
-    found[1::4] = np.arange(1, 65)
-    found.flags.writeable = False
-    return found
-
-
-_PLACES: Final = (lengths() << 8).tobytes()
+# How long a value is by its header, 0 where the header does not say.
+_LENGTHS: Final = np.zeros(256, np.uint16)
+_LENGTHS[: len(SIZES) << 2 : 4] = np.where(SIZES == _COUNTED, 0, SIZES.astype(np.uint16) + 1)
+_LENGTHS[1::4] = np.arange(1, 65)
+_PLACES: Final = (_LENGTHS << 8).tobytes()
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -75,79 +72,75 @@ class Node:
     column: int  # index among the outputs of the same width
 
 
-class Tree:
-    """Paths as a tree: parents first, and the children of one parent by one kind of step together. The lists
-    are what :func:`~bowstring.kernels.variant.walk.locate` takes.
-    """
-
-    def __init__(self, wanted: Sequence[tuple[Path, Number | None]]) -> None:
-        self.names: dict[str, int] = {}
-        self.families: list[int] = []
-        self.operands: list[int] = []
-        self.indices: list[int] = []
-        self.kinds: list[int] = []
-        self.columns: list[int] = []
-        self.meanings: list[bytes] = []
-        # Columns of each width.
-        self.count_of = dict.fromkeys((0, 1, 2, 4, 8), 0)
-        self._known: dict[tuple[Path, Number | None], Node] = {}
-        results = _by_path(wanted)
-        children: dict[Path, list[Path]] = {}
-        for path in sorted((path for path in results if path), key=repr):
-            children.setdefault(path[:-1], []).append(path)
-        self._family(_ABOVE, ROOT, [()] if () in results else [], results)
-        waiting: list[Path] = [()]
-        for parent in waiting:
-            below = children.get(parent, [])
-            # The whole value is where every path begins, and is not a parent.
-            above = self._known[parent, None].index if parent else _ABOVE
-            self._family(above, BY_NAME, [path for path in below if isinstance(path[-1], str)], results)
-            self._family(above, BY_INDEX, [path for path in below if isinstance(path[-1], int)], results)
-            waiting.extend(path for path in below if path in children)
-        # In the order of what is wanted.
-        self.nodes = [self._known[each] for each in wanted]
-
-    def _family(self, parent: int, step: Any, paths: list[Path], results: _Results) -> None:
-        for path in paths:
-            last = path[-1] if path else 0
-            for number in results[path]:
-                width = number.width if number else int(PLACE)
-                node = self._known[path, number] = Node(len(self.kinds), width, self.count_of[width])
-                is_name = isinstance(last, str)
-                self.operands.append(self.names.setdefault(str(last), len(self.names)) if is_name else 0)
-                self.indices.append(int(NAMED) if isinstance(last, str) else last)
-                self.kinds.append(width)
-                self.columns.append(node.column)
-                self.meanings.append(number.meanings if number else _PLACES)
-                self.count_of[width] += 1
-        if paths:
-            self.families += [parent, int(step), len(self.kinds)]
-
-    @property
-    def has_root(self) -> bool:
-        """Whether the whole value is wanted."""
-        return int(ROOT) in self.families[1::3]
-
-    def texts(self) -> tuple[np.ndarray[Any, Any], np.ndarray[Any, Any]]:
-        """Return the bytes of all names, and where each begins and the last ends."""
-        encoded = [name.encode() for name in self.names]
-        ends = np.cumsum([0, *(len(each) for each in encoded)], dtype=np.int64)
-        return np.frombuffer(b"".join(encoded), np.uint8), ends
+Wanted = tuple["Path", Number | None]
 
 
-_Results = dict["Path", list["Number | None"]]
+class Tree(NamedTuple):
+    """Paths as a tree: parents first, and the children of one parent by one kind of step together."""
+
+    nodes: list[Node]  # of what is wanted, in its order
+    size: int
+    count_of: dict[int, int]  # columns of each width
+    has_root: bool  # whether the whole value is wanted
+    # What :func:`~bowstring.kernels.variant.walk.locate` takes: texts of all names, their ends, operands, indices,
+    # families, kinds, columns and meanings.
+    tables: tuple[np.ndarray[Any, Any], ...]
 
 
-def _by_path(wanted: Sequence[tuple[Path, Number | None]]) -> _Results:
-    """Return what is wanted at each path; the place, where others begin with it."""
-    results: _Results = {}
+@functools.lru_cache(64)
+def _tree_of(wanted: tuple[Wanted, ...]) -> Tree:
+    # At each path what is wanted; its place, where others begin with it.
+    results: dict[Path, list[Number | None]] = {}
     for path, number in wanted:
         inner = [(path[:length], None) for length in range(1, len(path))]
         for each, what in (*inner, (path, number)):
             at = results.setdefault(each, [])
             if what not in at:
                 at.append(what)
-    return results
+    children: dict[Path, list[Path]] = {}
+    for path in sorted((path for path in results if path), key=repr):
+        children.setdefault(path[:-1], []).append(path)
+    names: dict[str, int] = {}
+    nodes: dict[Wanted, Node] = {}
+    rows: list[tuple[Any, ...]] = []
+    families: list[int] = []
+    count_of = dict.fromkeys(_WRITTEN, 0)
+    waiting: list[Path] = [()]
+    for parent in waiting:
+        below = children.get(parent, [])
+        steps = [
+            (BY_NAME, [path for path in below if isinstance(path[-1], str)]),
+            (BY_INDEX, [path for path in below if isinstance(path[-1], int)]),
+        ]
+        if not parent and () in results:
+            steps.insert(0, (ROOT, [()]))
+        # The whole value is where every path begins, and is not a parent.
+        above = nodes[parent, None].index if parent else _ABOVE
+        for step, paths in steps:
+            for path in paths:
+                last = path[-1] if path else 0
+                where = (
+                    (names.setdefault(last, len(names)), int(NAMED)) if isinstance(last, str) else (0, last)
+                )
+                for number in results[path]:
+                    width = number.width if number else int(PLACE)
+                    nodes[path, number] = Node(len(rows), width, count_of[width])
+                    rows.append((*where, width, count_of[width], number.meanings if number else _PLACES))
+                    count_of[width] += 1
+            if paths:
+                families += [above, int(step), len(rows)]
+        waiting.extend(path for path in below if path in children)
+    operands, indices, kinds, columns, meanings = zip(*rows, strict=True)
+    encoded = [name.encode() for name in names]
+    tables: tuple[np.ndarray[Any, Any], ...] = (
+        np.frombuffer(b"".join(encoded), np.uint8),
+        np.cumsum([0, *map(len, encoded)], dtype=np.int64),
+        *(np.array(each, np.int64) for each in (operands, indices, families)),
+        np.array(kinds, np.uint8),
+        np.array(columns, np.int64),
+        np.frombuffer(b"".join(meanings), np.uint16),
+    )
+    return Tree([nodes[each] for each in wanted], len(rows), count_of, () in results, tables)
 
 
 def inline_number(target: Target) -> Number | None:
@@ -166,7 +159,7 @@ def _number(family: int, unit: int, width: int) -> Number | None:
     read, later = _types_of(family, unit)
     if not read:
         return None
-    spans = lengths().copy()
+    spans = _LENGTHS.copy()
     readings = np.full(256, int(WHOLE) + Status.TYPE_MISMATCH, np.uint16)
     readings[0] = int(WHOLE) + Status.VARIANT_NULL
     for kind, reading in read.items():
@@ -201,14 +194,6 @@ def _types_of(family: int, unit: int) -> tuple[dict[int, int], list[int]]:
     return {}, []
 
 
-ROWS_PER_CALL: Final = 1024
-"""Rows that one call of a kernel takes on the host; a GPU has a thread for each."""
-_PLACES_OF_4: Final = 1 << 32
-_ALIGNED: Final = 64
-"""Columns begin at multiples of so many elements."""
-_WRITTEN: Final = {0: np.uint64, 1: np.int8, 2: np.int16, 4: np.int32, 8: np.int64}
-
-
 class Located(NamedTuple):
     """Where one path leads."""
 
@@ -224,61 +209,48 @@ class Read(NamedTuple):
     complete: bool  # every status is OK
 
 
-def locate(opened: VariantColumn, paths: Sequence[Path]) -> list[Located]:
-    """Return where each path leads in every row: one launch for all of them."""
-    return locate_in(opened.column.device, opened.validity, opened.value, dictionary_of(opened), paths)
-
-
-def locate_in(
-    device: Device, validity: Any, value: Slots, dictionary: MetadataDictionary, paths: Sequence[Path]
-) -> list[Located]:
-    """Return where each path leads in slots of values whose metadata are in a dictionary.
-
-    `validity` is a bitmap of the rows, empty where none is null.
-    """
-    walk = _walk(device, validity, value, dictionary, [(path, None) for path in paths])
+def locate(opened: VariantColumn, dictionary: MetadataDictionary, paths: Sequence[Path]) -> list[Located]:
+    """Return where each path leads in every row, by metadata that are in a dictionary: one launch for all."""
+    walk = _walk(opened, dictionary, [(path, None) for path in paths])
     # A path that is asked for twice is cast twice, each with statuses of its own.
-    found = map(walk.column, walk.tree.nodes)
-    return [Located(positions, statuses.copy()) for positions, statuses in found]
+    return [Located(places, statuses.copy()) for places, statuses in map(walk.column, walk.tree.nodes)]
 
 
 def extract(
-    opened: VariantColumn, dictionary: MetadataDictionary, wanted: Sequence[tuple[Path, Number | None]]
+    opened: VariantColumn, dictionary: MetadataDictionary, wanted: Sequence[Wanted]
 ) -> list[Located | Read]:
     """Return where each path leads, or the numbers there. What only a cast can read has its place where the
     number shall be; where that does not fit, a second walk finds where the numbers lie.
     """
-    device = opened.column.device
-    value = opened.value
-    slots = device, opened.validity, value, dictionary
-    walk = _walk(*slots, wanted)
+    device, data = opened.column.device, opened.value.data
+    walk = _walk(opened, dictionary, wanted)
     worst, was_cast = walk.worst(device), False
     for node, (_, number) in zip(walk.tree.nodes, wanted, strict=True):
         if worst[node.index] != LOCATED or number is None:
             continue
         # Where the places fit, the numbers there are read.
-        if number.width == 8 or (number.width == 4 and len(value.data) <= _PLACES_OF_4):
+        if number.width == 8 or (number.width == 4 and len(data) <= _PLACES_OF_4):
             block = ROWS_PER_CALL if device.is_host else 1
             out, statuses = walk.column(node)
             what = *number.asked, 64 - 8 * number.width, block, statuses, out
-            launch(read_located, -(-walk.rows // block), value.data, *what)
+            launch(read_located, -(-walk.rows // block), data, *what)
             was_cast = True
     if was_cast:
         worst = walk.worst(device)
-    found: list[Located | Read] = []
+    results: list[Any] = []
     again = []
-    for at, node in enumerate(walk.tree.nodes):
+    for node, (path, _) in zip(walk.tree.nodes, wanted, strict=True):
         values, statuses = walk.column(node)
+        results.append(Read(values, statuses, worst[node.index] == OK))
         if not node.width:
-            found.append(Located(values, statuses.copy()))
-            continue
-        found.append(Read(values, statuses, worst[node.index] == OK))
-        if worst[node.index] == LOCATED:
-            again.append(at)
+            results[-1] = Located(values, statuses.copy())
+        elif worst[node.index] == LOCATED:
+            again.append((len(results) - 1, path))
     if again:
-        for at, located in zip(again, locate_in(*slots, [wanted[at][0] for at in again]), strict=True):
-            found[at] = located
-    return found
+        places, paths = zip(*again, strict=True)
+        for place, located in zip(places, locate(opened, dictionary, paths), strict=True):
+            results[place] = located
+    return results
 
 
 class _Walk(NamedTuple):
@@ -298,50 +270,27 @@ class _Walk(NamedTuple):
     def worst(self, device: Device) -> list[int]:
         """Return the greatest status of each node."""
         if not self.rows:
-            return [0] * len(self.tree.kinds)
-        found: list[int] = device.to_host(
-            self.statuses.reshape(len(self.tree.kinds), -1).max(axis=1)
-        ).tolist()
-        return found
+            return [0] * self.tree.size
+        worst: list[int] = device.to_host(self.statuses.reshape(self.tree.size, -1).max(axis=1)).tolist()
+        return worst
 
 
-@functools.lru_cache(64)
-def _settled(
-    wanted: tuple[tuple[Path, Number | None], ...],
-) -> tuple[Tree, tuple[np.ndarray[Any, Any], ...]]:
-    """Return the tree of some paths, and its tables in the order in which a walk takes them."""
-    tree = Tree(wanted)
-    numbers = (np.array(each, np.int64) for each in (tree.operands, tree.indices, tree.families))
-    kinds, columns = np.array(tree.kinds, np.uint8), np.array(tree.columns, np.int64)
-    meanings = np.frombuffer(b"".join(tree.meanings), np.uint16)
-    return tree, (*tree.texts(), *numbers, kinds, columns, meanings)
-
-
-def _walk(
-    device: Device,
-    validity: Any,
-    value: Slots,
-    dictionary: MetadataDictionary,
-    wanted: Sequence[tuple[Path, Number | None]],
-) -> _Walk:
-    tree, tables = _settled(tuple(wanted))
+def _walk(opened: VariantColumn, dictionary: MetadataDictionary, wanted: Sequence[Wanted]) -> _Walk:
+    device, value, tree = opened.column.device, opened.value, _tree_of(tuple(wanted))
     xp, rows = device.xp, len(dictionary.indices)
     stride = -(-rows // _ALIGNED) * _ALIGNED
-    count = len(tree.kinds)
-    texts, ends, operands, indices, families, kinds, columns, meanings = map(xp.asarray, tables)
+    texts, ends, operands, indices, families, kinds, columns, meanings = map(xp.asarray, tree.tables)
     names = texts, ends
-    found = dictionary.starts, dictionary.stops, dictionary.data, dictionary.marks
-    ids = xp.empty(len(dictionary.marks) * count, np.int64)
-    launch(find_names, len(ids), *found, *names, operands, indices, ids)
+    metadata = dictionary.starts, dictionary.stops, dictionary.data, dictionary.marks
+    ids = xp.empty(len(dictionary.marks) * tree.size, np.int64)
+    launch(find_names, len(ids), *metadata, *names, operands, indices, ids)
     columns = columns * stride
-    written = {}
-    for width, dtype in _WRITTEN.items():
-        written[width] = xp.empty(tree.count_of[width] * stride, dtype)
+    written = {width: xp.empty(tree.count_of[width] * stride, dtype) for width, dtype in _WRITTEN.items()}
     places, *numbers = written.values()
-    walk = _Walk(tree, rows, stride, xp.zeros(count * stride, np.uint8), written)
+    walk = _Walk(tree, rows, stride, xp.zeros(tree.size * stride, np.uint8), written)
     outputs = places, walk.statuses, *numbers
     block = ROWS_PER_CALL if device.is_host else 1
-    slots = validity, value.validity, value.starts, value.stops, value.data, dictionary.indices
+    slots = opened.validity, value.validity, value.starts, value.stops, value.data, dictionary.indices
     shape = block, rows, stride
     chosen, items = xp.empty(0, np.int64), rows
     if not tree.has_root:
@@ -352,5 +301,5 @@ def _walk(
         items = len(chosen)
     if items:
         nodes = ids, families, operands, kinds, columns, meanings
-        launch(locate_rows, -(-items // block), *slots, *found, *names, *nodes, *shape, chosen, *outputs)
+        launch(locate_rows, -(-items // block), *slots, *metadata, *names, *nodes, *shape, chosen, *outputs)
     return walk

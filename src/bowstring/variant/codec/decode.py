@@ -12,18 +12,8 @@ from typing import Any, Final
 
 from bowstring.errors import InvalidBody, LimitExceeded, Truncated
 from bowstring.limits import DEFAULT_LIMITS, Limits
-from bowstring.variant.codec.primitives import (
-    Budget,
-    Path,
-    Value,
-    at,
-    little,
-    primitive,
-    string,
-    too_much,
-    unsigned,
-    width_of,
-)
+from bowstring.variant.codec import primitives
+from bowstring.variant.codec.primitives import Budget, Path, Value, at, check_room, too_much
 
 _PRIMITIVE, _SHORT_STRING, _OBJECT, _ARRAY = range(4)
 # Shared children are legal. A tree that shares none never comes near these: its nodes and their payloads are
@@ -50,10 +40,10 @@ def decode(metadata: bytes | tuple[str, ...], value: bytes, *, limits: Limits = 
         header = value[position]
         basic = header & 3
         if basic == _PRIMITIVE:
-            found = primitive(value, position, end, budget, path)
+            decoded = primitives.primitive(value, position, end, budget, path)
         elif basic == _SHORT_STRING:
             stop = position + 1 + (header >> 2)
-            found = Value("string", string(value, position + 1, stop, end, budget, path))
+            decoded = Value("string", primitives.string(value, position + 1, stop, end, budget, path))
         else:
             if depth >= limits.depth:
                 raise LimitExceeded(
@@ -65,106 +55,42 @@ def decode(metadata: bytes | tuple[str, ...], value: bytes, *, limits: Limits = 
             inside: Any = {} if basic == _OBJECT else []
             if basic == _OBJECT:
                 children = _fields(value, position, end, names, budget, path)
-                found = Value("object", inside)
+                decoded = Value("object", inside)
             else:
                 children = _elements(value, position, end, budget, path)
-                found = Value("array", inside)
+                decoded = Value("array", inside)
             work.extend(
                 (begin, stop, depth + 1, (path, step), inside) for begin, stop, step in reversed(children)
             )
         if isinstance(target, dict):
             assert path is not None
-            target[path[1]] = found
+            target[path[1]] = decoded
         else:
-            target.append(found)
+            target.append(decoded)
     return root[0]
-
-
-def value_size(value: bytes, position: int = 0) -> int:
-    """Return how many bytes the value at a position takes. Only its own header is read: the bytes after it need
-    not be there.
-    """
-    end = len(value)
-    if position >= end:
-        raise Truncated("a Variant value is missing", expected="a header byte", where=at(None, position))
-    header = value[position]
-    basic = header & 3
-    if basic == _SHORT_STRING:
-        return 1 + (header >> 2)
-    if basic == _PRIMITIVE:
-        width = width_of(header >> 2, None, position)
-        return 1 + width if width >= 0 else 5 + unsigned(value, position + 1, 4, end, None)
-    count, _, _, offsets, width = _shape(value, position, end, None)
-    table = offsets + count * width
-    return offsets + (count + 1) * width - position + unsigned(value, table, width, end, None)
-
-
-def children_of(names: tuple[str, ...], value: bytes) -> list[tuple[str | int, int, int]] | None:
-    """Return key or index, first byte and end of each child of a container, without a look into the children;
-    None for any other value.
-    """
-    if not value:
-        raise Truncated("a Variant value is missing", expected="a header byte", where=at(None, 0))
-    basic = value[0] & 3
-    if basic not in (_OBJECT, _ARRAY):
-        return None
-    budget = Budget(nodes=len(value), bytes=0)
-    if basic == _OBJECT:
-        found = _fields(value, 0, len(value), names, budget, None)
-    else:
-        found = _elements(value, 0, len(value), budget, None)
-    children: list[tuple[str | int, int, int]] = []
-    for start, end, step in found:
-        stop = start + value_size(value, start)
-        if stop > end:
-            raise Truncated(
-                "a child passes the end of its container",
-                expected=f"{stop - start} bytes",
-                found=end - start,
-                where=at((None, step), start),
-            )
-        children.append((step, start, stop))
-    return children
-
-
-def _shape(value: bytes, position: int, end: int, path: Path) -> tuple[int, int, int, int, int]:
-    """Return count, where the ids are and how wide, where the offsets are and how wide, of a container."""
-    header = value[position]
-    is_object = header & 3 == _OBJECT
-    large = header >> (6 if is_object else 4) & 1
-    offset_width = (header >> 2 & 3) + 1
-    id_width = (header >> 4 & 3) + 1 if is_object else 0
-    count_width = 4 if large else 1
-    count = unsigned(value, position + 1, count_width, end, path)
-    ids = position + 1 + count_width
-    return count, ids, id_width, ids + count * id_width, offset_width
 
 
 def _opened(
     value: bytes, position: int, end: int, budget: Budget, path: Path
 ) -> tuple[int, int, int, list[int], int, int]:
     """Return count, ids, id width, offsets, and where the children begin and end, of a container."""
-    count, ids, id_width, offsets, width = _shape(value, position, end, path)
+    header = value[position]
+    is_object = header & 3 == _OBJECT
+    count_width = 4 if header >> (6 if is_object else 4) & 1 else 1
+    width = (header >> 2 & 3) + 1
+    id_width = (header >> 4 & 3) + 1 if is_object else 0
+    count = primitives.unsigned(value, position + 1, count_width, end, path)
+    ids = position + 1 + count_width
+    offsets = ids + count * id_width
     data = offsets + (count + 1) * width
-    if data > end:
-        raise Truncated(
-            "the offsets of a container pass the end",
-            expected=f"{data - position} bytes",
-            found=end - position,
-            where=at(path, position),
-        )
+    check_room("the offsets of a container pass the end", data - position, end - position, path, position)
     budget.nodes -= count
     if budget.nodes < 0:
         raise too_much("values", path, position)
-    table = [little(value, offsets + index * width, width) for index in range(count + 1)]
-    if data + table[-1] > end:
-        raise Truncated(
-            "the children of a container pass its end",
-            expected=f"{data + table[-1] - position} bytes",
-            found=end - position,
-            where=at(path, position),
-        )
-    return count, ids, id_width, table, data, data + table[-1]
+    table = [primitives.little(value, offsets + index * width, width) for index in range(count + 1)]
+    stop = data + table[-1]
+    check_room("the children of a container pass its end", stop - position, end - position, path, position)
+    return count, ids, id_width, table, data, stop
 
 
 def _fields(
@@ -174,7 +100,7 @@ def _fields(
     children: list[_Child] = []
     seen: set[str] = set()
     for index in range(count):
-        id_ = little(value, ids + index * id_width, id_width)
+        id_ = primitives.little(value, ids + index * id_width, id_width)
         if id_ >= len(names):
             raise InvalidBody(
                 "a field's id is not in the metadata",
@@ -223,7 +149,7 @@ def decode_names(metadata: bytes) -> tuple[str, ...]:
         raise Truncated(
             "the size of a Variant's metadata is cut", expected=f"{width} bytes", where="metadata"
         )
-    count = little(metadata, 1, width)
+    count = primitives.little(metadata, 1, width)
     start = first + (count + 1) * width
     if start > len(metadata):
         raise Truncated(
@@ -232,7 +158,7 @@ def decode_names(metadata: bytes) -> tuple[str, ...]:
             found=len(metadata),
             where="metadata",
         )
-    offsets = [little(metadata, first + index * width, width) for index in range(count + 1)]
+    offsets = [primitives.little(metadata, first + index * width, width) for index in range(count + 1)]
     if offsets[0] != 0:
         raise InvalidBody(
             "the first name of a Variant's metadata begins late",

@@ -108,7 +108,14 @@ class Budget:
 def primitive(value: bytes, position: int, end: int, budget: Budget, path: Path) -> Value:
     """Return the primitive value whose header is at a position."""
     number = value[position] >> 2
-    width = width_of(number, path, position)
+    if number >= len(WIDTHS):
+        raise Unsupported(
+            "a primitive type that the specification does not know",
+            expected=f"0 to {len(WIDTHS) - 1}",
+            found=number,
+            where=at(path, position),
+        )
+    width = WIDTHS[number]
     start = position + 1
     name = PRIMITIVES[number]
     if width < 0:
@@ -139,38 +146,27 @@ def primitive(value: bytes, position: int, end: int, budget: Budget, path: Path)
         return Value(name, uuid.UUID(bytes=payload))
     if name in ("double", "float"):
         return Value(name, struct.unpack("<d" if name == "double" else "<f", payload)[0])
-    found = int.from_bytes(payload, "little", signed=True)
-    if name == "time" and not 0 <= found < MICROSECONDS_PER_DAY:
+    integer = int.from_bytes(payload, "little", signed=True)
+    if name == "time" and not 0 <= integer < MICROSECONDS_PER_DAY:
         raise InvalidBody(
             "a time is not within a day",
             expected=f"0 to {MICROSECONDS_PER_DAY - 1} microseconds",
-            found=found,
+            found=integer,
             where=at(path, position),
         )
-    return Value(name, found)
+    return Value(name, integer)
 
 
-def width_of(number: int, path: Path, position: int) -> int:
-    """Return the bytes of a primitive type, -1 where a length says it."""
-    if number >= len(WIDTHS):
-        raise Unsupported(
-            "a primitive type that the specification does not know",
-            expected=f"0 to {len(WIDTHS) - 1}",
-            found=number,
-            where=at(path, position),
-        )
-    return WIDTHS[number]
+def check_room(what: str, needed: int, there: int, path: Path, position: int) -> None:
+    """Check that so many bytes are there."""
+    if needed > there:
+        where = at(path, position)
+        raise Truncated(what, expected=f"{needed} bytes", found=max(0, there), where=where)
 
 
 def payload_of(value: bytes, start: int, stop: int, end: int, budget: Budget, path: Path) -> bytes:
     """Return the bytes of text or another payload, and count them."""
-    if stop > end:
-        raise Truncated(
-            "a value passes the end",
-            expected=f"{stop - start} bytes",
-            found=max(0, end - start),
-            where=at(path, start),
-        )
+    check_room("a value passes the end", stop - start, end - start, path, start)
     budget.bytes -= stop - start
     if budget.bytes < 0:
         raise too_much("bytes", path, start)
@@ -188,8 +184,7 @@ def string(value: bytes, start: int, stop: int, end: int, budget: Budget, path: 
 
 def unsigned(buffer: bytes, position: int, width: int, end: int, path: Path) -> int:
     """Return a number that must not pass the end."""
-    if position + width > end:
-        raise Truncated("a number passes the end", expected=f"{width} bytes", where=at(path, position))
+    check_room("a number passes the end", width, end - position, path, position)
     return little(buffer, position, width)
 
 

@@ -37,13 +37,13 @@ def raw_rows(
             yield None
             continue
         # By its place among the bytes: dictionaries and views may name the same one again and again.
-        bounds = metadata.bounds(slots[row], first + row)
-        names = shared.get(bounds)
+        place = metadata.bounds(slots[row], first + row)
+        names = shared.get((place.start, place.stop))
         if names is None:
             if len(shared) >= _NAMES_KEPT:
                 shared.clear()
-            names = shared[bounds] = metadata.cut(*bounds)
-        yield names, value.cut(*value.bounds(row, first + row)) if value.has(row) else _VARIANT_NULL
+            names = shared[place.start, place.stop] = bytes(metadata.data[place])
+        yield names, bytes(value.data[value.bounds(row, first + row)]) if value.has(row) else _VARIANT_NULL
 
 
 def raw_row(column: VariantColumn, row: int) -> tuple[bytes, bytes] | None:
@@ -58,35 +58,29 @@ def on_host(column: Column) -> VariantColumn:
 
 
 class _Reader:
-    """Slots as bytes, each checked to be within its buffer."""
+    """Slots as bytes, each checked to be within its buffer: the offsets are from outside."""
 
     def __init__(self, slots: Slots, what: str) -> None:
         self._what = what
-        self._starts = slots.starts.tolist()
-        self._stops = slots.stops.tolist()
+        self._starts, self._stops = slots.starts.tolist(), slots.stops.tolist()
         self._valid = _flags(slots.validity, len(self._starts))
-        data: Any = np.ascontiguousarray(slots.data)
-        self._data = memoryview(data)
+        self.data = memoryview(np.ascontiguousarray(slots.data))  # type: ignore[arg-type]
 
     def has(self, slot: int) -> bool:
         return 0 <= slot < len(self._starts) and (self._valid is None or self._valid[slot])
 
-    def bounds(self, slot: int, row: int) -> tuple[int, int]:
-        """Return where a slot begins and ends; the offsets are from outside, so they are checked."""
+    def bounds(self, slot: int, row: int) -> slice:
         if not self.has(slot):
             raise InvalidBody(f"a Variant has no {self._what}", where=f"row {row}")
         start, stop = self._starts[slot], self._stops[slot]
-        if not 0 <= start <= stop <= len(self._data):
+        if not 0 <= start <= stop <= len(self.data):
             raise InvalidBody(
                 f"the {self._what} of a Variant is not within its buffer",
-                expected=f"within 0 to {len(self._data)}",
+                expected=f"within 0 to {len(self.data)}",
                 found=f"{start} to {stop}",
                 where=f"row {row}",
             )
-        return start, stop
-
-    def cut(self, start: int, stop: int) -> bytes:
-        return bytes(self._data[start:stop])
+        return slice(start, stop)
 
 
 def _flags(validity: Any, slots: int) -> list[bool] | None:

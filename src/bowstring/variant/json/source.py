@@ -16,7 +16,7 @@ import pyarrow as pa
 from bowstring.columnar.batch import Batch, Column
 from bowstring.columnar.nodes import storage_type
 from bowstring.columnar.one_column import one_column
-from bowstring.columnar.slots import binary_view_slots, slots_of
+from bowstring.columnar.slots import slots_of
 from bowstring.errors import LimitExceeded, MissingFile, UsageError
 from bowstring.kernels import bitmap
 from bowstring.kernels.json.tree import NOTHING, OUTSIDE, READ, TOO_LONG
@@ -25,12 +25,9 @@ from bowstring.memory import Device, device_by_name
 
 Rules: TypeAlias = Literal["plain", "spark"]
 
-_VIEWS: Final = (pa.lib.Type_STRING_VIEW, pa.lib.Type_BINARY_VIEW)
 _TEXT: Final = (
-    pa.lib.Type_STRING,
-    pa.lib.Type_LARGE_STRING,
-    pa.lib.Type_BINARY,
-    pa.lib.Type_LARGE_BINARY,
+    *(pa.lib.Type_STRING, pa.lib.Type_LARGE_STRING, pa.lib.Type_STRING_VIEW),
+    *(pa.lib.Type_BINARY, pa.lib.Type_LARGE_BINARY, pa.lib.Type_BINARY_VIEW),
 )
 _WITHOUT_VALIDITY: Final = (pa.lib.Type_NA, pa.lib.Type_RUN_END_ENCODED)
 _LARGEST: Final = (1 << 31) - 1
@@ -131,15 +128,11 @@ def _slots(column: Column, limits: Limits) -> _Slots:
     if type_.id == pa.lib.Type_NA:
         nowhere = np.zeros(rows, np.int64)
         return _Slots(nowhere, nowhere, ~valid, device.xp.zeros(0, np.uint8))
-    if type_.id in _VIEWS:
-        first, last, data = binary_view_slots(column)
-    elif type_.id in _TEXT:
-        found = slots_of(column)
-        first, last, data = found.starts, found.stops, found.data
-    else:
+    if type_.id not in _TEXT:
         raise UsageError("not a column of JSON texts", expected="text or binary", found=str(column.type))
-    starts, stops = (device.to_host(each).astype(np.int64) for each in (first, last))
-    return _Slots(starts, stops, valid, data)
+    texts = slots_of(column)
+    starts, stops = (device.to_host(each).astype(np.int64) for each in (texts.starts, texts.stops))
+    return _Slots(starts, stops, valid, texts.data)
 
 
 def _column_of(source: Any) -> Column:

@@ -199,18 +199,6 @@ class Waves:
             raise InvalidBody(_CHANGED)
         return read
 
-    def read_again(self, wave: Wave, before: Read) -> Read:
-        """Read a wave that was read before, whose keys have been ranked since."""
-        read = self.read(wave)
-        # Kernels look ranks up by the numbers of keys: these must be the same.
-        if not (
-            np.array_equal(read.keys.starts, before.keys.starts)
-            and np.array_equal(read.keys.lengths, before.keys.lengths)
-            and all(map(np.array_equal, _texts(read.keys), _texts(before.keys)))
-        ):
-            raise InvalidBody(_CHANGED)
-        return read
-
     def _try(self, wave: Wave) -> Read | None:
         """Read a wave, or return None where a table was too small."""
         texts, device, xp = self._texts, self._texts.device, self._texts.device.xp
@@ -234,10 +222,26 @@ class Waves:
         results = device.to_host(states).reshape(-1, int(STATE))
         if results[:, int(NO_ROOM)].any():
             return None
-        keys = _keys(plan, results, device.to_host(names).reshape(-1, int(NAME)), device.to_host(pool))
+        sizes = results[:, int(KEYS)].astype(np.int64)
+        # How far the keys of each chunk lie, in its part of the names, from where they come to be.
+        moved = np.repeat((plan[:, 4] // 2).astype(np.int64) - sizes.cumsum() + sizes, sizes)
+        known = device.to_host(names).reshape(-1, int(NAME))[np.arange(len(moved)) + moved]
+        keys = Keys(device.to_host(pool), known[:, int(START)], known[:, int(LENGTH)] & _LENGTH, sizes)
         lengths = (plan[:, 1] - plan[:, 0]).astype(np.int64)
         read = Read(rows, device.to_host(statuses), device.to_host(positions), keys, lengths, firsts, counts)
         self._decide(read, np.flatnonzero(results[:, int(UNKNOWN)]))
+        return read
+
+    def read_again(self, wave: Wave, before: Read) -> Read:
+        """Read a wave that was read before, whose keys have been ranked since."""
+        read = self.read(wave)
+        # Kernels look ranks up by the numbers of keys: these must be the same.
+        if not (
+            np.array_equal(read.keys.starts, before.keys.starts)
+            and np.array_equal(read.keys.lengths, before.keys.lengths)
+            and all(map(np.array_equal, _texts(read.keys), _texts(before.keys)))
+        ):
+            raise InvalidBody(_CHANGED)
         return read
 
     def _plan(self, wave: Wave) -> _Array:
@@ -263,13 +267,8 @@ class Waves:
         counts = read.keys.counts
         bases = np.repeat((np.cumsum(counts) - counts).astype(np.uint64), read.lengths)
         sizes = device.xp.empty(rows, np.int64)
-        launch(
-            measure_rows,
-            rows,
-            *(read.firsts, read.counts, device.from_host(bases)),
-            device.from_host(ranks),
-            *(self._nodes, self._children, sizes),
-        )
+        keys = device.from_host(bases), device.from_host(ranks)
+        launch(measure_rows, rows, read.firsts, read.counts, *keys, self._nodes, self._children, sizes)
         return sizes
 
     def write(self, read: Read, offsets: Any, out: Any) -> None:
@@ -318,16 +317,6 @@ def _number(data: np.ndarray[Any, np.dtype[np.uint8]], start: int, stop: int) ->
 
 def _end(plan: _Array, column: int) -> int:
     return int(plan[-1, column] + plan[-1, column + 1])
-
-
-def _keys(plan: _Array, states: _Array, names: _Array, pool: _Array) -> Keys:
-    """Return the keys that each chunk found."""
-    counts = states[:, int(KEYS)].astype(np.int64)
-    # Where the keys of each chunk begin in its part of the names, and how far that is from where they come to be.
-    places = np.arange(counts.sum()) + np.repeat(
-        (plan[:, 4] // 2).astype(np.int64) - counts.cumsum() + counts, counts
-    )
-    return Keys(pool, names[places, int(START)], names[places, int(LENGTH)] & _LENGTH, counts)
 
 
 def _texts(keys: Keys) -> Iterator[_Array]:

@@ -10,22 +10,19 @@ import pyarrow as pa
 
 from bowstring.columnar.batch import Column
 from bowstring.columnar.slots import check_order
-from bowstring.columnar.spans import buffer_or_none
 from bowstring.errors import LimitExceeded
 from bowstring.kernels import bitmap
 from bowstring.kernels.launch import launch
 from bowstring.kernels.variant.text.writer import SPARE, WORDS, quote_names, write_text
 from bowstring.limits import Limits, limits_or_default
-from bowstring.variant.column import dictionary_of
+from bowstring.variant.column import column_of, dictionary_of
 from bowstring.variant.json.source import Rules, check_rules
 from bowstring.variant.shredded.unshred import open_column
-from bowstring.variant.status import Gathered, batch_of, first_error, raise_error, validity_of
+from bowstring.variant.status import first_error, raise_error, validity_of
 
 if TYPE_CHECKING:
-    from bowstring.limits import Limits
     from bowstring.memory import Device
     from bowstring.variant.column import MetadataDictionary, VariantColumn
-    from bowstring.variant.json.source import Rules
 
 _LARGEST_TEXT: Final = (1 << 31) - 1
 # On the host: rows that are written before they are put together, and rows of one work item.
@@ -50,16 +47,14 @@ def to_json(
 
     Parameters
     ----------
-    column
-        A Variant column, or its Arrow array. It stays where it is, and so does the result.
+    column, plain
+        As for :func:`bowstring.variant.get`.
     rules
         ``"plain"``: decimals with all their digits, ISO 8601 with ``T``, six or nine digits and ``Z`` for
         instants, shortest doubles as Python writes them. ``"spark"``: as Spark's ``to_json`` in UTC: decimals
         without trailing zeros, a blank between date and time and no trailing zeros of a second, doubles in
         Java's notation (with the shortest digits, as Java 19 on). Both: binary as Base64, NaN and infinities as
         strings, keys in the order of the object, text as it is but for what JSON must escape.
-    plain
-        Take a struct that is not marked as a Variant.
     limits
         ``depth`` bounds the nesting, ``decompression_ratio`` how many times larger than their bytes values may
         be that are views of the same ones.
@@ -88,17 +83,12 @@ def to_json(
     with opened.column.device.use():
         check_order(opened.value, opened.column.device, opened.column.name)
         texts = rows_of(opened, dictionary_of(opened), rules=rules, limits=limits).texts()
-        device = opened.column.device
-        row = first_error(texts.statuses, device)
-        if row is not None:
-            raise_error(opened, row, texts.statuses, limits)
-        arrays = texts.offsets.astype(np.int32), texts.data
-        buffers = [
-            validity_of(texts.statuses, device),
-            *(buffer_or_none(each, device) for each in arrays),
-        ]
+        error = first_error(texts.statuses, opened.column.device)
+        if error is not None:
+            raise_error(opened, *error, limits)
         field = pa.field(opened.column.name, pa.string())
-        return batch_of([Gathered(field, [(opened.rows, -1)], buffers)], opened)[0]
+        validity = validity_of(texts.statuses)
+        return column_of(opened.column, field, validity, texts.offsets.astype(np.int32), texts.data)
 
 
 class Texts(NamedTuple):
@@ -144,7 +134,9 @@ def rows_of(
         if len(opened.value.validity):
             starts, stops, data = _with_nulls(opened, starts, stops)
     starts, stops = (each.astype(np.int64) for each in (starts, stops))
-    spark = int(rules == "spark")
+    # Values nest at most as deep as the bytes of the longest allow.
+    longest = int(device.to_host((stops - starts).max(keepdims=True))[0]) if len(starts) else 0
+    spark, depth = int(rules == "spark"), max(1, min(limits.depth, longest // _SMALLEST_CONTAINER + 2))
     return Rows(
         device,
         opened.validity if wanted is None else wanted,
@@ -155,7 +147,7 @@ def rows_of(
         (dictionary.starts, dictionary.stops, dictionary.data),
         dictionary.marks,
         _quoted_names(dictionary, device, spark),
-        _depth(device, starts, stops, limits),
+        depth,
         spark,
     )
 
@@ -187,14 +179,6 @@ def _check_sharing(opened: VariantColumn, starts: Any, stops: Any, limits: Limit
             where=opened.column.name,
             hint="Raise Limits.decompression_ratio.",
         )
-
-
-def _depth(device: Device, starts: Any, stops: Any, limits: Limits) -> int:
-    """Return how deep values may nest: at most as deep as the bytes of the longest allow."""
-    if not len(starts):
-        return 1
-    longest = int(device.to_host((stops - starts).max(keepdims=True))[0])
-    return max(1, min(limits.depth, longest // _SMALLEST_CONTAINER + 2))
 
 
 def _quoted_names(dictionary: MetadataDictionary, device: Device, spark: int) -> Names:

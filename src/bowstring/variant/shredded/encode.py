@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import functools
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any, Final, Protocol
+from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 import pyarrow as pa
@@ -14,35 +14,9 @@ from bowstring.columnar.nodes import storage_type
 from bowstring.columnar.slots import Slots, slots_of
 from bowstring.errors import Unsupported
 from bowstring.kernels.launch import launch, launch_shared
-from bowstring.kernels.variant.metadata import count_names, find_fields, rank_names
-from bowstring.kernels.variant.shredded import (
-    OUT_OF_RANGE,
-    copy_values,
-    measure_arrays,
-    measure_decimals,
-    measure_texts,
-    measure_values,
-    place_groups,
-    write_arrays,
-    write_fixed,
-    write_texts,
-)
-from bowstring.kernels.variant.shredded_objects import (
-    count_fields,
-    measure_maps,
-    measure_objects,
-    write_maps,
-    write_objects,
-)
-from bowstring.variant.shredded.layout import (
-    Elements,
-    Group,
-    Leaf,
-    flags_of,
-    is_binary,
-    is_text,
-    list_bounds,
-)
+from bowstring.kernels.variant import metadata, shredded_objects
+from bowstring.kernels.variant import shredded as kernels
+from bowstring.variant.shredded.layout import Group, flags_of, is_binary, is_text, list_bounds
 
 if TYPE_CHECKING:
     from bowstring.columnar.batch import Column
@@ -55,24 +29,23 @@ _INT8, _INT16, _INT32, _INT64, _DOUBLE = 3, 4, 5, 6, 7
 _DATE, _FLOAT, _TIME, _UUID = 11, 14, 17, 20
 _DECIMAL: Final = {4: 8, 8: 9, 16: 10}
 _TIMESTAMPS: Final = {("us", True): 12, ("us", False): 13, ("ns", True): 18, ("ns", False): 19}
-_SECONDS: Final = {"s": 1_000_000, "ms": 1_000}
+_FACTORS: Final = {"s": 1_000_000, "ms": 1_000}
 _DAY_MICROS: Final = 86_400_000_000
 _DAY_MILLIS: Final = 86_400_000
 _MOST_64: Final = (1 << 63) - 1
-_SIGNED: Final = {
-    pa.lib.Type_INT8: (_INT8, 1),
-    pa.lib.Type_INT16: (_INT16, 2),
-    pa.lib.Type_INT32: (_INT32, 4),
-    pa.lib.Type_INT64: (_INT64, 8),
-    pa.lib.Type_FLOAT: (_FLOAT, 4),
-    pa.lib.Type_DOUBLE: (_DOUBLE, 8),
-    pa.lib.Type_DATE32: (_DATE, 4),
-}
-_WIDENED: Final = {
+# What integers and floats become, and as what they are stored then.
+_NUMBERS: Final = {
+    pa.lib.Type_INT8: (_INT8, np.int8),
+    pa.lib.Type_INT16: (_INT16, np.int16),
+    pa.lib.Type_INT32: (_INT32, np.int32),
+    pa.lib.Type_INT64: (_INT64, np.int64),
     pa.lib.Type_UINT8: (_INT16, np.int16),
     pa.lib.Type_UINT16: (_INT32, np.int32),
     pa.lib.Type_UINT32: (_INT64, np.int64),
     pa.lib.Type_HALF_FLOAT: (_FLOAT, np.float32),
+    pa.lib.Type_FLOAT: (_FLOAT, np.float32),
+    pa.lib.Type_DOUBLE: (_DOUBLE, np.float64),
+    pa.lib.Type_DATE32: (_DATE, np.int32),
 }
 _HINTS: Final = {
     pa.lib.Type_DURATION: "Cast it to pa.int64(), the number of its units, first.",
@@ -112,26 +85,44 @@ class LeafBytes:
         xp, form, flags = self.device.xp, self.form, self.flags.view(np.uint8)
         self.sizes = xp.zeros(self.rows, np.int64)
         if isinstance(form, Slots):
-            launch(measure_texts, self.rows, form.starts, form.stops, form.data, flags, self.text, self.sizes)
+            launch(
+                kernels.measure_texts,
+                self.rows,
+                form.starts,
+                form.stops,
+                form.data,
+                flags,
+                self.text,
+                self.sizes,
+            )
         elif form is not None and form.digits:
             most = 10**form.digits - 1
             bound = xp.asarray(np.array([most & (1 << 64) - 1, most >> 64], np.uint64))
-            launch(measure_decimals, self.rows, form.data, form.stride, form.width, bound, flags, self.sizes)
+            launch(
+                kernels.measure_decimals,
+                self.rows,
+                form.data,
+                form.stride,
+                form.width,
+                bound,
+                flags,
+                self.sizes,
+            )
         elif form is not None:
             size = np.int64(form.width + (form.header >= 0) + (form.scale >= 0))
             self.sizes = xp.where(self.flags, size, np.int64(0))
             if form.wrong is not None:
-                self.sizes = xp.where(self.flags & form.wrong, OUT_OF_RANGE, self.sizes)
+                self.sizes = xp.where(self.flags & form.wrong, kernels.OUT_OF_RANGE, self.sizes)
         return self.sizes
 
     def write(self, places: Any, out: Any) -> None:
         form = self.form
         if isinstance(form, Slots):
             slots = form.starts, form.stops, form.data
-            launch_shared(write_texts, self.rows, *slots, self.text, self.sizes, places, out)
+            launch_shared(kernels.write_texts, self.rows, *slots, self.text, self.sizes, places, out)
         elif form is not None:
             parts = form.data, form.stride, form.width, form.header, form.scale
-            launch(write_fixed, self.rows, *parts, self.sizes, places, out)
+            launch(kernels.write_fixed, self.rows, *parts, self.sizes, places, out)
 
 
 def leaf_of(column: Column, flags: Any) -> LeafBytes:
@@ -151,75 +142,55 @@ def _bytes(array: Any) -> Any:
 
 
 def _fixed(column: Column, rows: int, type_: pa.DataType) -> _Fixed:
-    storage = storage_type(type_)
-    if type_ == pa.uuid() or (storage.id == pa.lib.Type_FIXED_SIZE_BINARY and storage.byte_width == 16):
-        return _Fixed(_bytes(column.raw_values[:rows]), 16, 16, _UUID << 2)
-    if type_.id == pa.lib.Type_BOOL:
-        xp = column.device.xp
-        headers = xp.where(column.raw_values[:rows], np.uint8(_TRUE), np.uint8(_FALSE)).astype(np.uint8)
-        return _Fixed(headers, 1, 1, -1)
-    if type_.id in _SIGNED:
-        kind, width = _SIGNED[type_.id]
-        return _Fixed(_bytes(column.raw_values[:rows]), width, width, kind << 2)
-    if type_.id in _WIDENED:
-        kind, dtype = _WIDENED[type_.id]
-        return _of_numbers(column.raw_values[:rows].astype(dtype), kind)
+    xp, storage = column.device.xp, storage_type(type_)
     if type_.id in _DECIMALS and 0 <= type_.scale <= type_.precision:
         stride = _DECIMALS[type_.id]
         width = 4 if type_.precision <= 9 else 8 if type_.precision <= 18 else 16
         header = _DECIMAL[width] << 2
         return _Fixed(_bytes(column.raw_values[:rows]), stride, width, header, type_.scale, type_.precision)
-    return _temporal(column, rows, type_)
-
-
-def _of_numbers(numbers: Any, kind: int, wrong: Any | None = None) -> _Fixed:
-    width = numbers.dtype.itemsize
-    return _Fixed(numbers.view(np.uint8), width, width, kind << 2, wrong=wrong)
-
-
-def _temporal(column: Column, rows: int, type_: pa.DataType) -> _Fixed:
-    if type_.id == pa.lib.Type_UINT64:
-        # As int64 where all of them fit, else as decimals without a fraction.
-        xp, numbers = column.device.xp, column.raw_values[:rows]
-        if not rows or int(column.device.to_host(numbers.max(keepdims=True))[0]) <= _MOST_64:
-            return _of_numbers(numbers.view(np.int64), _INT64)
-        wide = xp.zeros(2 * rows, np.uint64)
-        wide[::2] = numbers
-        return _Fixed(wide.view(np.uint8), 16, 16, _DECIMAL[16] << 2, 0, 38)
-    if type_.id == pa.lib.Type_TIMESTAMP:
+    if type_ == pa.uuid() or (storage.id == pa.lib.Type_FIXED_SIZE_BINARY and storage.byte_width == 16):
+        return _Fixed(_bytes(column.raw_values[:rows]), 16, 16, _UUID << 2)
+    wrong: Any = None
+    if type_.id in _NUMBERS:
+        kind, dtype = _NUMBERS[type_.id]
         numbers = column.raw_values[:rows]
-        if type_.unit in _SECONDS:
-            factor = _SECONDS[type_.unit]
-            most, kind = np.int64(_MOST_64 // factor), _TIMESTAMPS["us", bool(type_.tz)]
-            return _of_numbers(numbers * np.int64(factor), kind, (numbers > most) | (numbers < -most))
-        return _of_numbers(numbers, _TIMESTAMPS[type_.unit, bool(type_.tz)])
-    if type_.id in (pa.lib.Type_TIME32, pa.lib.Type_TIME64):
-        numbers, wrong = column.raw_values[:rows].astype(np.int64), None
+        numbers = numbers if numbers.dtype == dtype else numbers.astype(dtype)
+    elif type_.id == pa.lib.Type_BOOL:
+        headers = xp.where(column.raw_values[:rows], np.uint8(_TRUE), np.uint8(_FALSE)).astype(np.uint8)
+        return _Fixed(headers, 1, 1, -1)
+    elif type_.id == pa.lib.Type_UINT64:
+        # As int64 where all of them fit, else as decimals without a fraction.
+        kind, numbers = _INT64, column.raw_values[:rows]
+        if rows and int(column.device.to_host(numbers.max(keepdims=True))[0]) > _MOST_64:
+            wide = xp.zeros(2 * rows, np.uint64)
+            wide[::2] = numbers
+            return _Fixed(wide.view(np.uint8), 16, 16, _DECIMAL[16] << 2, 0, 38)
+    elif type_.id == pa.lib.Type_TIMESTAMP:
+        numbers, factor = column.raw_values[:rows], np.int64(_FACTORS.get(type_.unit, 1))
+        kind = _TIMESTAMPS["ns" if type_.unit == "ns" else "us", bool(type_.tz)]
+        if factor > 1:
+            most = np.int64(_MOST_64) // factor
+            numbers, wrong = numbers * factor, (numbers > most) | (numbers < -most)
+    elif type_.id in (pa.lib.Type_TIME32, pa.lib.Type_TIME64):
+        kind, numbers = _TIME, column.raw_values[:rows].astype(np.int64)
         if type_.unit == "ns":
             numbers, wrong = numbers // np.int64(1000), numbers % np.int64(1000) != np.int64(0)
-        elif type_.unit in _SECONDS:
-            numbers = numbers * np.int64(_SECONDS[type_.unit])
+        else:
+            numbers = numbers * np.int64(_FACTORS.get(type_.unit, 1))
         outside = (numbers < np.int64(0)) | (numbers >= np.int64(_DAY_MICROS))
-        return _of_numbers(numbers, _TIME, outside if wrong is None else outside | wrong)
-    if type_.id == pa.lib.Type_DATE64:
+        wrong = outside if wrong is None else outside | wrong
+    elif type_.id == pa.lib.Type_DATE64:
         millis = column.raw_values[:rows]
         days = millis // np.int64(_DAY_MILLIS)
-        narrow = days.astype(np.int32)
-        wrong = (days * np.int64(_DAY_MILLIS) != millis) | (narrow.astype(np.int64) != days)
-        return _of_numbers(narrow, _DATE, wrong)
-    raise Unsupported(
-        "Variant has no values of this type", found=str(type_), where=column.name, hint=_HINTS.get(type_.id)
-    )
-
-
-class Bytes(Protocol):
-    """A column that becomes Variant values."""
-
-    # From the metadata index of each slot to sizes, 0 for what is missing.
-    def measure(self, groups: Any) -> Any: ...
-
-    # To places in an output of zeros, -1 for what is not wanted.
-    def write(self, places: Any, out: Any) -> None: ...
+        kind, numbers = _DATE, days.astype(np.int32)
+        wrong = (days * np.int64(_DAY_MILLIS) != millis) | (numbers.astype(np.int64) != days)
+    else:
+        hint = _HINTS.get(type_.id)
+        raise Unsupported(
+            "Variant has no values of this type", found=str(type_), where=column.name, hint=hint
+        )
+    width = numbers.dtype.itemsize
+    return _Fixed(_bytes(numbers), width, width, kind << 2, wrong=wrong)
 
 
 class Names:
@@ -234,7 +205,7 @@ class Names:
         """Where the names of each metadata begin among all, and the last end."""
         xp, found = self._device.xp, self.dictionary
         counts = xp.empty(len(found.marks), np.int64)
-        launch(count_names, len(counts), found.starts, found.stops, found.data, found.marks, counts)
+        launch(metadata.count_names, len(counts), found.starts, found.stops, found.data, found.marks, counts)
         return xp.concatenate([xp.zeros(1, np.int64), xp.cumsum(counts, dtype=np.int64)])
 
     @functools.cached_property
@@ -243,7 +214,7 @@ class Names:
         total = int(self._device.to_host(self.bases[-1:])[0])
         order, ranks = xp.zeros(total, np.int32), xp.zeros(total, np.int32)
         slots = found.starts, found.stops, found.data, found.marks
-        launch(rank_names, len(found.marks), *slots, self.bases, order, ranks)
+        launch(metadata.rank_names, len(found.marks), *slots, self.bases, order, ranks)
         return order, ranks
 
     @property
@@ -259,7 +230,7 @@ class Names:
         texts = xp.asarray(np.frombuffer(b"".join(encoded), np.uint8))
         ids = xp.empty(len(names) * len(found.marks), np.int32)
         slots = found.starts, found.stops, found.data, self.bases, self._ordered[0]
-        launch(find_fields, len(ids), *slots, texts, ends, ids)
+        launch(metadata.find_fields, len(ids), *slots, texts, ends, ids)
         return ids
 
 
@@ -272,24 +243,23 @@ class ArrayBytes:
     flags: Any
     starts: Any
     stops: Any
-    item: Bytes
-    item_rows: int
+    item: GroupBytes
     children: Any = None
 
     def measure(self, groups: Any) -> Any:
         xp = self.device.xp
-        inside = xp.full(self.item_rows, -1, np.int32)
-        launch(place_groups, self.rows, self.starts, self.stops, groups, inside)
+        inside = xp.full(self.item.rows, -1, np.int32)
+        launch(kernels.place_groups, self.rows, self.starts, self.stops, groups, inside)
         self.children = self.item.measure(inside)
         sizes = xp.zeros(self.rows, np.int64)
         bounds = self.starts, self.stops, self.flags.view(np.uint8)
-        launch(measure_arrays, self.rows, *bounds, self.children, sizes)
+        launch(kernels.measure_arrays, self.rows, *bounds, self.children, sizes)
         return sizes
 
     def write(self, places: Any, out: Any) -> None:
-        inside = self.device.xp.full(self.item_rows, -1, np.int64)
+        inside = self.device.xp.full(self.item.rows, -1, np.int64)
         bounds = self.starts, self.stops, self.flags.view(np.uint8)
-        launch(write_arrays, self.rows, *bounds, self.children, places, inside, out)
+        launch(kernels.write_arrays, self.rows, *bounds, self.children, places, inside, out)
         self.item.write(inside, out)
 
 
@@ -303,7 +273,7 @@ class MapBytes:
     starts: Any
     stops: Any
     ids: Any
-    item: Bytes
+    item: GroupBytes
     _made: tuple[Any, ...] = ()
 
     def measure(self, _groups: Any) -> Any:
@@ -311,7 +281,7 @@ class MapBytes:
         children = self.item.measure(xp.zeros(entries, np.int32))
         words, sizes = xp.empty(entries, np.uint64), xp.zeros(self.rows, np.int64)
         lists = self.starts, self.stops, self.flags.view(np.uint8)
-        launch(measure_maps, self.rows, *lists, self.ids, children, words, sizes)
+        launch(shredded_objects.measure_maps, self.rows, *lists, self.ids, children, words, sizes)
         self._made = children, words
         return sizes
 
@@ -319,30 +289,30 @@ class MapBytes:
         inside = self.device.xp.full(len(self.ids), -1, np.int64)
         lists = self.starts, self.stops, self.flags.view(np.uint8)
         made, self._made = self._made, ()
-        launch(write_maps, self.rows, *lists, *made, places, inside, out)
+        launch(shredded_objects.write_maps, self.rows, *lists, *made, places, inside, out)
         self.item.write(inside, out)
 
 
 @dataclasses.dataclass(slots=True)
 class UnionBytes:
-    """Unions as Variant values: of each child the rows that have it, its slots, and how many slots it has."""
+    """Unions as Variant values: of each child the rows that have it, and its slots."""
 
     device: Device
     rows: int
-    children: Sequence[tuple[Bytes, Any, Any, int]]
+    children: Sequence[tuple[GroupBytes, Any, Any]]
 
     def measure(self, groups: Any) -> Any:
         xp = self.device.xp
         sizes = xp.zeros(self.rows, np.int64)
-        for child, chosen, slots, count in self.children:
-            inside = xp.full(count, -1, np.int32)
+        for child, chosen, slots in self.children:
+            inside = xp.full(child.rows, -1, np.int32)
             inside[slots] = groups[chosen]
             sizes[chosen] = child.measure(inside)[slots]
         return sizes
 
     def write(self, places: Any, out: Any) -> None:
-        for child, chosen, slots, count in self.children:
-            inside = self.device.xp.full(count, -1, np.int64)
+        for child, chosen, slots in self.children:
+            inside = self.device.xp.full(child.rows, -1, np.int64)
             inside[slots] = places[chosen]
             child.write(inside, out)
 
@@ -351,14 +321,13 @@ class UnionBytes:
 class ObjectBytes:
     """Structs as Variant objects, with the fields of residual values where there are some.
 
-    `names` are in the order of their UTF-8; `value` are the residual values, of the slots that `residual` names.
+    `value` are the residual values, of the slots that `residual` names.
     """
 
     device: Device
     rows: int
     flags: Any
-    names: Sequence[str]
-    fields: Sequence[Bytes]
+    fields: dict[str, GroupBytes]  # in the order of the UTF-8 of their names
     known: Names
     value: Slots | None = None
     residual: Any = None
@@ -367,19 +336,19 @@ class ObjectBytes:
     def measure(self, groups: Any) -> Any:
         xp, rows, count = self.device.xp, self.rows, len(self.fields)
         children = xp.empty(count * rows, np.int64)
-        for k, field in enumerate(self.fields):
+        for k, field in enumerate(self.fields.values()):
             children[k * rows : (k + 1) * rows] = field.measure(groups)
         starts, stops, data, flags = self._residual()
-        ids = self.known.ids(self.names)
+        ids = self.known.ids(list(self.fields))
         ranks = self.known.ranks if len(flags) else xp.empty(0, np.int32)
         typed = self.flags.view(np.uint8)
         counts = xp.empty(rows, np.int64)
-        launch(count_fields, rows, starts, stops, data, typed, flags, count, counts)
+        launch(shredded_objects.count_fields, rows, starts, stops, data, typed, flags, count, counts)
         firsts = xp.concatenate([xp.zeros(1, np.int64), xp.cumsum(counts, dtype=np.int64)])
         words = xp.empty(int(self.device.to_host(firsts[-1:])[0]), np.uint64)
         shapes, sizes = xp.zeros(rows, np.uint64), xp.zeros(rows, np.int64)
         launch(
-            measure_objects,
+            shredded_objects.measure_objects,
             rows,
             *(starts, stops, data, typed, flags, count, rows, groups, children),
             *(self.known.bases, ranks, ids, firsts, words, shapes, sizes),
@@ -395,12 +364,12 @@ class ObjectBytes:
         inside = self.device.xp.full(count * rows, -1, np.int64)
         typed = self.flags.view(np.uint8)
         launch(
-            write_objects,
+            shredded_objects.write_objects,
             rows,
             *(starts, stops, data, typed, count, rows, groups, children, ids),
             *(firsts, words, shapes, places, inside, out),
         )
-        for k, field in enumerate(self.fields):
+        for k, field in enumerate(self.fields.values()):
             field.write(inside[k * rows : (k + 1) * rows], out)
 
     def _residual(self) -> tuple[Any, Any, Any, Any]:
@@ -412,13 +381,19 @@ class ObjectBytes:
         return starts, stops, self.value.data, self.residual.view(np.uint8)
 
 
+AnyBytes = LeafBytes | ArrayBytes | MapBytes | UnionBytes | ObjectBytes
+"""What becomes Variant values: `measure` returns sizes, 0 for what is missing, by the metadata index of each slot;
+`write` writes to places in an output of zeros, -1 for what is not wanted.
+"""
+
+
 @dataclasses.dataclass(slots=True)
 class GroupBytes:
     """A typed column, and values beside it, as Variant values."""
 
     device: Device
     rows: int
-    typed: Bytes | None
+    typed: AnyBytes | None
     value: Slots | None
     alone: Any  # flags of the slots whose value is not beside an object
     required: bool  # what is missing is a Variant null
@@ -430,7 +405,7 @@ class GroupBytes:
         if self.value is not None:
             slots = self.value.starts, self.value.stops, self.value.data, self.alone.view(np.uint8)
             sizes = sizes.copy()
-            launch(measure_values, self.rows, *slots, sizes)
+            launch(kernels.measure_values, self.rows, *slots, sizes)
         if self.required:
             sizes = xp.where(sizes == np.int64(0), np.int64(1), sizes)
         self.sizes = sizes
@@ -441,31 +416,27 @@ class GroupBytes:
             self.typed.write(places, out)
         if self.value is not None:
             slots = self.value.starts, self.value.stops, self.value.data, self.alone.view(np.uint8)
-            launch_shared(copy_values, self.rows, *slots, self.sizes, places, out)
+            launch_shared(kernels.copy_values, self.rows, *slots, self.sizes, places, out)
 
 
 def bytes_of(group: Group, known: Names) -> GroupBytes:
     """Return what makes Variant values of a shredded group."""
-    device, rows = group.column.device, group.rows
+    device, rows, column = group.column.device, group.rows, group.typed
     present = flags_of(device, rows, group.column)
-    value, held = None, None
+    value, alone = None, None
     if group.value is not None and group.value.null_count < len(group.value):
-        value, held = slots_of(group.value).first(rows), present & flags_of(device, rows, group.value)
-    if group.typed is None:
-        return GroupBytes(device, rows, None, value, held, group.required)
-    column = group.typed.column
-    typed = present & flags_of(device, rows, column)
-    made: Bytes
-    alone = held
-    if isinstance(group.typed, Leaf):
-        made = leaf_of(column, typed)
-    elif isinstance(group.typed, Elements):
-        starts, stops = list_bounds(column)
-        item = group.typed.item
-        made = ArrayBytes(device, rows, typed, starts[:rows], stops[:rows], bytes_of(item, known), item.rows)
-    else:
-        fields = [bytes_of(each, known) for each in group.typed.groups]
-        residual = None if held is None else held & typed
-        made = ObjectBytes(device, rows, typed, group.typed.names, fields, known, value, residual)
-        alone = None if held is None else held & ~typed
-    return GroupBytes(device, rows, made, value, alone, group.required)
+        value, alone = slots_of(group.value).first(rows), present & flags_of(device, rows, group.value)
+    typed: AnyBytes | None = None
+    if column is not None:
+        flags = present & flags_of(device, rows, column)
+        if group.item is not None:
+            starts, stops = (each[:rows] for each in list_bounds(column))
+            typed = ArrayBytes(device, rows, flags, starts, stops, bytes_of(group.item, known))
+        elif group.fields is not None:
+            fields = {name: bytes_of(each, known) for name, each in group.fields.items()}
+            residual = None if alone is None else alone & flags
+            typed = ObjectBytes(device, rows, flags, fields, known, value, residual)
+            alone = None if alone is None else alone & ~flags
+        else:
+            typed = leaf_of(column, flags)
+    return GroupBytes(device, rows, typed, value, alone, group.required)

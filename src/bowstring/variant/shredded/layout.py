@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Iterable
-from typing import TYPE_CHECKING, Any, Final, NoReturn
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, NoReturn
 
 import numpy as np
 import pyarrow as pa
@@ -23,17 +23,8 @@ if TYPE_CHECKING:
 _BINARY: Final = (pa.lib.Type_BINARY, pa.lib.Type_LARGE_BINARY, pa.lib.Type_BINARY_VIEW)
 _TEXT: Final = (pa.lib.Type_STRING, pa.lib.Type_LARGE_STRING, pa.lib.Type_STRING_VIEW)
 _PLAIN: Final = (
-    pa.lib.Type_NA,
-    pa.lib.Type_BOOL,
-    pa.lib.Type_INT8,
-    pa.lib.Type_INT16,
-    pa.lib.Type_INT32,
-    pa.lib.Type_INT64,
-    pa.lib.Type_FLOAT,
-    pa.lib.Type_DOUBLE,
-    pa.lib.Type_DATE32,
-    *_BINARY,
-    *_TEXT,
+    *(pa.lib.Type_NA, pa.lib.Type_BOOL, pa.lib.Type_INT8, pa.lib.Type_INT16, pa.lib.Type_INT32),
+    *(pa.lib.Type_INT64, pa.lib.Type_FLOAT, pa.lib.Type_DOUBLE, pa.lib.Type_DATE32, *_BINARY, *_TEXT),
 )
 _UNSIGNED: Final = (pa.lib.Type_UINT8, pa.lib.Type_UINT16, pa.lib.Type_UINT32)
 """What Arrow's extension type has as well, and files do not."""
@@ -48,54 +39,23 @@ _LOGICAL: Final = b"PARQUET:logical_type"
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
-class Leaf:
-    """A typed column of values that are neither arrays nor objects."""
-
-    column: Column
-
-
-@dataclasses.dataclass(frozen=True, slots=True)
-class Elements:
-    """A typed column of arrays."""
-
-    column: Column
-    item: Group
-
-
-@dataclasses.dataclass(frozen=True, slots=True)
-class Fields:
-    """A typed column of objects: the shredded fields in the order of their UTF-8."""
-
-    column: Column
-    names: tuple[str, ...]
-    groups: tuple[Group, ...]
-
-
-@dataclasses.dataclass(frozen=True, slots=True)
 class Group:
     """A ``value`` and a ``typed_value`` that hold one Variant value for each slot."""
 
     column: Column  # the struct, whose nulls make slots null
     rows: int
     value: Column | None
-    typed: Leaf | Elements | Fields | None
+    typed: Column | None
     required: bool  # what is missing is a Variant null: in all groups but fields of objects
+    item: Group | None = None  # the elements, where the typed column is of arrays
+    fields: dict[str, Group] | None = None  # those of objects, in the order of their UTF-8
 
 
-@dataclasses.dataclass(frozen=True, slots=True)
-class Shredded:
+class Shredded(NamedTuple):
     """A shredded Variant column: its groups, and itself as kernels take it, for its metadata."""
 
     opened: VariantColumn
     group: Group
-
-    @property
-    def column(self) -> Column:
-        return self.opened.column
-
-    @property
-    def device(self) -> Device:
-        return self.column.device
 
 
 def open_shredded(column: Column) -> Shredded:
@@ -150,26 +110,28 @@ def _group(
     value, typed = children.get("value"), children.get("typed_value")
     if value is not None and (value.dictionary is not None or storage_type(value.type).id not in _BINARY):
         _refuse("type of value", "binary, large_binary or binary_view", value.type, path)
-    found = _typed(typed, path) if typed is not None else None
-    return Group(column, len(column) if rows is None else rows, value, found, required)
+    rows = len(column) if rows is None else rows
+    if typed is None:
+        return Group(column, rows, value, None, required)
+    return Group(column, rows, value, typed, required, *_inside(typed, path))
 
 
-def _typed(column: Column, path: str) -> Leaf | Elements | Fields:
+def _inside(column: Column, path: str) -> tuple[Group | None, dict[str, Group] | None]:
+    """Check a typed column, and return its elements, or its fields."""
     type_ = column.type
     # A logical type of Parquet's, or an extension type, that the storage of a field does not show.
     metadata = column.field.metadata or {}
     extension = metadata.get(NAME_KEY, b"")
     meaning = metadata.get(_LOGICAL, b"") or (b"" if extension == _UUID_NAME else extension)
     if meaning:
-        found = f"{type_} that is {meaning.decode(errors='replace')}"
-        _refuse("type of typed_value", "no other logical type", found, path)
+        meant = f"{type_} that is {meaning.decode(errors='replace')}"
+        _refuse("type of typed_value", "no other logical type", meant, path)
     if column.dictionary is None and type_.id == pa.lib.Type_STRUCT:
-        return _fields(column, path)
+        return None, _fields(column, path)
     if column.dictionary is None and type_.id in _LISTS:
         [item] = column.children
-        inside = f"{path}[*]"
         children = _by_name(item, ("value", "typed_value"), "element of an array")
-        return Elements(column, _group(item, children, inside, required=True))
+        return _group(item, children, f"{path}[*]", required=True), None
     if column.dictionary is not None or not (is_leaf(type_) or type_.id in _UNSIGNED):
         _refuse(
             "type of typed_value",
@@ -179,24 +141,23 @@ def _typed(column: Column, path: str) -> Leaf | Elements | Fields:
             path,
         )
     if Kind.DATA in column._node.buffer_kinds:
-        needed, held = len(column) * column._node.bits // 8, len(column._array(np.uint8, Kind.DATA))
-        if held < needed:
-            raise InvalidBody("a buffer is too short", expected=needed, found=held, where=column.name)
-    return Leaf(column)
+        needed, nbytes = len(column) * column._node.bits // 8, len(column._array(np.uint8, Kind.DATA))
+        if nbytes < needed:
+            raise InvalidBody("a buffer is too short", expected=needed, found=nbytes, where=column.name)
+    return None, None
 
 
-def _fields(column: Column, path: str) -> Fields:
+def _fields(column: Column, path: str) -> dict[str, Group]:
     names = [child.name for child in column.children]
     if len(set(names)) != len(names):
         _refuse("fields of an object", "each name once", names, path)
     check_children(column, column.children, path)
     groups = {}
-    for child in column.children:
-        inside = f"{path}.{child.name}"
+    for child in sorted(column.children, key=lambda child: child.name.encode()):
         children = _by_name(child, ("value", "typed_value"), "field of an object")
+        inside = f"{path}.{child.name}"
         groups[child.name] = _group(child, children, inside, required=False, rows=len(column))
-    ordered = sorted(groups, key=str.encode)
-    return Fields(column, tuple(ordered), tuple(groups[name] for name in ordered))
+    return groups
 
 
 def is_leaf(type_: pa.DataType) -> bool:
@@ -215,7 +176,7 @@ def is_leaf(type_: pa.DataType) -> bool:
 
 
 def is_binary(type_: pa.DataType) -> bool:
-    """Return whether values of a type are bytes that are no text."""
+    """Return whether values of a type are binary."""
     return type_.id in _BINARY
 
 
@@ -226,51 +187,40 @@ def is_text(type_: pa.DataType) -> bool:
 
 def flags_of(device: Device, rows: int, *columns: Column | None) -> Any:
     """Return for each slot whether all of some columns have it, as an array of bool."""
-    found = None
+    flags = None
     for column in columns:
         if column is None or column.type.id == pa.lib.Type_NA:
             return device.xp.zeros(rows, np.bool_)
         validity = column.validity
         if validity is not None and column.null_count:
             bits = bitmap.expanded(validity, 0, rows)
-            found = bits if found is None else found & bits
-    return device.xp.full(rows, True, np.bool_) if found is None else found
+            flags = bits if flags is None else flags & bits
+    return device.xp.full(rows, True, np.bool_) if flags is None else flags
 
 
 def list_bounds(column: Column) -> tuple[Any, Any]:
     """Return where each list begins and ends in its child, as int64. Lists that could share elements are an
     error: the work on them would have no bound.
     """
+    rows, device, offsets = len(column), column.device, column.offsets
     if column.type.id in _VIEWS:
-        return _view_bounds(column)
-    rows, xp = len(column), column.device.xp
-    offsets = column.offsets
-    if not len(offsets):
-        offsets = xp.zeros(1, np.int64)
-    if len(offsets) <= rows:
-        raise InvalidBody("a buffer of offsets is too short", expected=rows + 1, found=len(offsets))
-    wide = offsets[: rows + 1].astype(np.int64)
-    starts, stops = wide[:rows], wide[1:]
-    _check_apart(column, starts, stops)
-    return starts, stops
-
-
-def _view_bounds(column: Column) -> tuple[Any, Any]:
-    rows, xp = len(column), column.device.xp
-    dtype = np.int64 if column.type.id == pa.lib.Type_LARGE_LIST_VIEW else np.int32
-    sizes = column._array(dtype, Kind.SIZES32, Kind.SIZES64)
-    begin = column.offsets
-    if min(len(begin), len(sizes)) < rows:
-        raise InvalidBody("a buffer of a list view is too short", expected=rows, found=len(sizes))
-    starts = begin[:rows].astype(np.int64)
-    stops = starts + sizes[:rows].astype(np.int64)
-    # Null and empty lists may be anywhere.
-    held = xp.flatnonzero(flags_of(column.device, rows, column) & (stops > starts))
-    order = xp.argsort(starts[held])
-    _check_apart(column, stops[held][order][:-1], starts[held][order][1:])
-    return starts, stops
-
-
-def _check_apart(column: Column, before: Any, after: Any) -> None:
-    if len(before) and int(column.device.to_host((after < before).sum(keepdims=True))[0]):
+        dtype = np.int64 if column.type.id == pa.lib.Type_LARGE_LIST_VIEW else np.int32
+        sizes = column._array(dtype, Kind.SIZES32, Kind.SIZES64)
+        if min(len(offsets), len(sizes)) < rows:
+            raise InvalidBody("a buffer of a list view is too short", expected=rows, found=len(sizes))
+        starts = offsets[:rows].astype(np.int64)
+        stops = starts + sizes[:rows].astype(np.int64)
+        # Null and empty lists may be anywhere.
+        full = device.xp.flatnonzero(flags_of(device, rows, column) & (stops > starts))
+        order = full[device.xp.argsort(starts[full])]
+        before, after = stops[order][:-1], starts[order][1:]
+    else:
+        if not len(offsets):
+            offsets = device.xp.zeros(1, np.int64)
+        if len(offsets) <= rows:
+            raise InvalidBody("a buffer of offsets is too short", expected=rows + 1, found=len(offsets))
+        wide = offsets[: rows + 1].astype(np.int64)
+        before, after = starts, stops = wide[:rows], wide[1:]
+    if len(before) and int(device.to_host((after < before).sum(keepdims=True))[0]):
         raise InvalidBody("lists share their elements", expected="offsets that ascend", where=column.name)
+    return starts, stops

@@ -231,15 +231,18 @@ class Inference:
         self._device = source.device
         self._most = min(most, _MOST_NODES)
         self._levels = Levels(source)
-        self._texts = self._levels.texts
         self._made = 0
 
     def schema(self, located: Located) -> pa.DataType:
         """Return the schema of a column; ``variant.type()`` if nothing in it is frequent."""
-        level = self._sample(located)
-        present = level.located.statuses != np.uint8(Status.SQL_NULL)
-        rows = self._device.to_host(present.sum(keepdims=True, dtype=np.int64))
-        root = self._node(1.0, int(rows[0]))
+        xp, rows, groups = self._device.xp, len(located.statuses), self._source.dictionary.indices
+        if rows > _SAMPLE:
+            at = xp.asarray(np.linspace(0, rows - 1, _SAMPLE).astype(np.int64))
+            located, groups = Located(located.positions[at], located.statuses[at]), groups[at]
+        level = Level(located, groups, xp.zeros(len(groups), np.int32))
+        present = located.statuses != np.uint8(Status.SQL_NULL)
+        population = self._device.to_host(present.sum(keepdims=True, dtype=np.int64))
+        root = self._node(1.0, int(population[0]))
         nodes = [root]
         for _ in range(_MOST_LEVELS):
             if not nodes or not len(level.numbers):
@@ -249,18 +252,6 @@ class Inference:
             level, nodes = self._below(nodes, level, kinds)
         leaves = sorted(_leaves(root), key=lambda node: (-node.share, node.order))
         return _schema(root, {id(node) for node in leaves[: self._most]}) or VariantType()
-
-    def _sample(self, located: Located) -> Level:
-        """Return at most so many rows, at the same distance from each other."""
-        xp, rows = self._device.xp, len(located.statuses)
-        groups = self._source.dictionary.indices
-        level = Level(located, groups, xp.zeros(rows, np.int32))
-        if rows <= _SAMPLE:
-            return level
-        at = xp.asarray(np.linspace(0, rows - 1, _SAMPLE).astype(np.int64))
-        return Level(
-            Located(located.positions[at], located.statuses[at]), groups[at], xp.zeros(_SAMPLE, np.int32)
-        )
 
     def _node(self, share: float, population: int) -> _Node:
         self._made += 1
@@ -272,55 +263,43 @@ class Inference:
         keys = numbers.astype(np.int64) * np.int64(_KINDS) + kinds
         table = xp.bincount(keys, minlength=len(nodes) * _KINDS)
         counts = self._device.to_host(table).reshape(len(nodes), _KINDS)
-        for node, found in zip(nodes, counts, strict=True):
-            kind, schema = _decided(found)
+        for node, of_node in zip(nodes, counts, strict=True):
+            kind, schema = _decided(of_node)
             if kind == _OBJECT:
                 node.fields = {}
             elif kind == _ARRAY:
-                node.item = self._node(node.share, int(found[_ARRAY]))
+                node.item = self._node(node.share, int(of_node[_ARRAY]))
             else:
                 node.schema = schema
 
     def _below(self, nodes: list[_Node], level: Level, kinds: Any) -> tuple[Level, list[_Node]]:
-        """Return the values inside those of a level, and their nodes."""
-        xp = self._device.xp
-        objects, of_objects = self._members(nodes, level, kinds)
-        arrays = xp.asarray(np.array([node.item is not None for node in nodes], np.bool_))
-        inside = self._levels.chosen(level, (kinds == np.int32(_ARRAY)) & arrays[level.numbers])
-        if not len(inside.numbers):
-            return objects, of_objects
-        items = [node.item for node in nodes if node.item is not None]
-        positions = np.cumsum([node.item is not None for node in nodes]) - 1 + len(of_objects)
-        of_arrays = self._levels.elements(inside, xp.asarray(positions.astype(np.int32)))
-        counts = self._device.to_host(xp.bincount(of_arrays.numbers, minlength=len(of_objects) + len(items)))
-        for item, count in zip(items, counts[len(of_objects) :].tolist(), strict=True):
-            item.population = int(count)
-        return objects.joined(of_arrays, xp), [*of_objects, *items]
+        """Return the values inside those of a level, and their nodes: of fields, those that one of ten could-be
+        holders has.
+        """
+        levels = self._levels
+        inner: dict[int, _Node] = {}
 
-    def _members(self, nodes: list[_Node], level: Level, kinds: Any) -> tuple[Level, list[_Node]]:
-        """Return the fields of objects that one of ten could-be holders has."""
-        xp, texts = self._device.xp, self._texts
-        wanted = xp.asarray(np.array([node.fields is not None for node in nodes], np.bool_))
-        inside = self._levels.chosen(level, (kinds == np.int32(_OBJECT)) & wanted[level.numbers])
-        found, parents = self._levels.members(inside)
-        names = found.numbers
-        keys = xp.where(names < np.int32(0), np.int64(-1), parents * np.int64(max(texts.count, 1)) + names)
-        unique, counts = self._levels.counted(keys, len(nodes) * texts.count)
-        order = np.argsort(-counts, kind="stable")
-        made: dict[int, _Node] = {}
-        for key, count in zip(unique[order].tolist(), counts[order].tolist(), strict=True):
-            if key < 0:  # fields without a name
-                continue
-            node = nodes[key // texts.count]
-            if count * _RARE < node.population or len(made) >= self._most:
-                continue
-            name = texts.text(key % texts.count)
-            if name is not None:
-                share = node.share * count / max(node.population, 1)
-                assert node.fields is not None
-                made[key] = node.fields[name] = self._node(share, node.population)
-        chosen = np.array(sorted(made), np.int64)
-        return self._levels.renumbered(found, keys, chosen), [made[int(key)] for key in chosen]
+        def keep(keys: Any, counts: Any) -> list[int]:
+            order = np.argsort(-counts, kind="stable")
+            for key, count in zip(keys[order].tolist(), counts[order].tolist(), strict=True):
+                node = nodes[key // levels.count]
+                if count * _RARE < node.population or len(inner) >= self._most:
+                    continue
+                name = levels.text(key % levels.count)
+                if name is not None:
+                    share = node.share * count / max(node.population, 1)
+                    assert node.fields is not None
+                    inner[key] = node.fields[name] = self._node(share, node.population)
+            return list(inner)
+
+        objects, items = [node.fields is not None for node in nodes], [node.item for node in nodes]
+        arrays = [item is not None for item in items]
+        below, keys, _ = levels.below(level, kinds, objects, arrays, keep)
+        inside = [*(inner[key] for key in keys), *(item for item in items if item is not None)]
+        counts = self._device.to_host(self._device.xp.bincount(below.numbers, minlength=len(inside)))
+        for item, count in zip(inside[len(keys) :], counts[len(keys) :].tolist(), strict=True):
+            item.population = int(count)
+        return below, inside
 
 
 def _leaves(node: _Node) -> list[_Node]:

@@ -2,45 +2,27 @@
 
 from __future__ import annotations
 
-import dataclasses
-from typing import TYPE_CHECKING, Any, Final, Literal
+from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple
 
 import numpy as np
 import pyarrow as pa
 
 from bowstring.columnar.one_column import one_column
-from bowstring.columnar.spans import buffer_or_none
 from bowstring.errors import InvalidBody, LimitExceeded, Unsupported, UsageError
 from bowstring.kernels import bitmap
-from bowstring.kernels.launch import launch, launch_shared
+from bowstring.kernels.launch import launch
 from bowstring.kernels.variant import shred as kernels
-from bowstring.kernels.variant.bytes import VALUE, copy_bytes, measure_bytes
+from bowstring.kernels.variant.bytes import VALUE
 from bowstring.limits import DEFAULT_LIMITS, Limits, limits_or_default
+from bowstring.variant import column as columns
 from bowstring.variant.cast import target_of
-from bowstring.variant.column import check_mark, is_shredded, opened_of
 from bowstring.variant.gather import gather_at
-from bowstring.variant.nested import Source, elements, ends_of
+from bowstring.variant.nested import Source, bytes_at, elements, sizes_at
 from bowstring.variant.shredded.encode import Names
-from bowstring.variant.shredded.schema import (
-    MOST_COLUMNS,
-    Inference,
-    checked_schema,
-    is_untyped,
-    shredded_field,
-    typed_type,
-)
+from bowstring.variant.shredded.schema import MOST_COLUMNS, Inference, checked_schema, is_untyped, typed_type
 from bowstring.variant.shredded.unshred import RULES, unshredded
-from bowstring.variant.status import (
-    Gathered,
-    Status,
-    any_of,
-    batch_of,
-    first_error,
-    holding,
-    part_of,
-    raise_error,
-)
-from bowstring.variant.walk import Located, locate_in
+from bowstring.variant.status import Status, any_of, first_error, raise_error
+from bowstring.variant.walk import Located, locate
 
 if TYPE_CHECKING:
     from bowstring.columnar.batch import Column
@@ -49,7 +31,6 @@ if TYPE_CHECKING:
 _OK, _MISSING = np.uint8(Status.OK), np.uint8(Status.MISSING)
 _VARIANT_NULL: Final = np.uint8(Status.VARIANT_NULL)
 _LISTS: Final = (pa.lib.Type_LIST, pa.lib.Type_LARGE_LIST)
-_ANY_WIDTH: Final = -1
 # Where the fields of objects lie, while they are taken apart: so many are found in one pass.
 _PASS_BYTES: Final = 256 << 20
 _FIELD_BYTES: Final = 9
@@ -124,48 +105,44 @@ def shred(
         )
     if max_columns < 1:
         raise UsageError("a column is shredded into columns", expected="1 or more", found=repr(max_columns))
-    found = one_column(column, "variant")
-    check_mark(found, plain=plain)
-    wanted = None if isinstance(schema, str) else checked_schema(schema, found.name)
-    with found.device.use():
-        whole = unshredded(found, strict=True, limits=limits) if is_shredded(found) else found
+    whole = one_column(column, "variant")
+    columns.check_mark(whole, plain=plain)
+    wanted = None if isinstance(schema, str) else checked_schema(schema, whole.name)
+    with whole.device.use():
+        if columns.is_shredded(whole):
+            whole = unshredded(whole, strict=True, limits=limits)
         source, located = _opened(whole, limits)
         if wanted is None:
             wanted = Inference(source, max_columns).schema(located)
         if is_untyped(wanted):
             return whole
         parts = _Shredder(source).parts(located, source.dictionary.indices, wanted)
-        field = shredded_field(whole.field, wanted)
-        [node] = part_of(whole).nodes[:1]
-        made = holding(field, node, part_of(whole).buffers[:1], [part_of(whole.child("metadata")), *parts])
-        return batch_of([made], source.opened)[0]
+        top = columns.part_of(whole)
+        gathered = columns.with_metadata(whole, whole.field, top.nodes[0], top.arrays[0], parts)
+        return columns.batch_of([gathered], whole)[0]
 
 
 def inferred_schema(
     column: Any, max_columns: int = MOST_COLUMNS, *, limits: Limits = DEFAULT_LIMITS
 ) -> pa.DataType:
-    """Return the schema by which :func:`shred` shreds a column that is not shredded, ``variant.type()`` for
-    none.
-    """
-    found = one_column(column, "variant")
-    with found.device.use():
-        source, located = _opened(found, limits)
+    """Return the schema by which :func:`shred` shreds a column that is not shredded."""
+    whole = one_column(column, "variant")
+    with whole.device.use():
+        source, located = _opened(whole, limits)
         return Inference(source, max_columns).schema(located)
 
 
 def _opened(column: Column, limits: Limits) -> tuple[Source, Located]:
     """Return a column that is not shredded, and where its values lie."""
-    source = Source(opened_of(column), limits, column.name)
-    opened = source.opened
-    [located] = locate_in(column.device, opened.validity, opened.value, source.dictionary, [()])
-    row = first_error(located.statuses, column.device)
-    if row is not None:
-        raise_error(opened, row, located.statuses, limits)
+    source = Source(columns.opened_of(column), limits, column.name)
+    [located] = locate(source.opened, source.dictionary, [()])
+    error = first_error(located.statuses, column.device)
+    if error is not None:
+        raise_error(source.opened, *error, limits)
     return source, located
 
 
-@dataclasses.dataclass(slots=True)
-class _Objects:
+class _Objects(NamedTuple):
     """Objects, some of whose fields become columns."""
 
     flags: Any  # bool: which values are objects
@@ -182,78 +159,70 @@ class _Shredder:
         self._device = source.device
         self._names = Names(source.device, source.dictionary)
 
-    def parts(self, located: Located, groups: Any, schema: pa.DataType) -> list[Gathered]:
+    def parts(self, located: Located, groups: Any, schema: pa.DataType) -> list[columns.Gathered]:
         """Return the columns of a group: the values that stay, and the typed ones unless the schema has none.
         `groups` index the metadata of each value.
         """
         if is_untyped(schema):
-            return [self._values(located, groups, None, None)]
+            return [self._values(located, groups)]
         if schema.id == pa.lib.Type_STRUCT:
             return self._fields(located, groups, schema)
+        at = Located(located.positions, located.statuses.copy())
+        field = pa.field("typed_value", typed_type(schema))
         if schema.id in _LISTS:
-            return self._elements(located, groups, schema)
-        at = Located(located.positions, located.statuses.copy())
-        typed = gather_at(
-            self._source, at, groups, pa.field("typed_value", schema), target_of(schema, "exact")
+            large = schema.id == pa.lib.Type_LARGE_LIST
+            offsets, inside, below = elements(self._source, at, groups, large=large)
+            self._check(at.statuses)
+            self._check(inside.statuses)
+            item = self._group(field.type.value_field, inside, below, schema.value_type)
+            node, validity = self._validity(at.statuses == _OK)
+            typed = columns.holding(
+                field, node, [validity, offsets if large else offsets.astype(np.int32)], [item]
+            )
+        else:
+            typed = gather_at(self._source, at, groups, field, target_of(schema, "exact"))
+        return [self._values(located, groups, at.statuses == _OK), typed]
+
+    def _group(self, field: pa.Field, located: Located, groups: Any, schema: pa.DataType) -> columns.Gathered:
+        return columns.holding(field, (len(located.statuses), 0), [None], self.parts(located, groups, schema))
+
+    def _fields(self, located: Located, groups: Any, schema: pa.StructType) -> list[columns.Gathered]:
+        field = pa.field("typed_value", typed_type(schema))
+        xp, rows, known = self._device.xp, len(located.statuses), self._names
+        numbers, scratch = (xp.full(len(known.ranks), -1, np.int32) for _ in range(2))
+        names = known.ids(schema.names), schema.num_fields
+        launch(
+            kernels.map_fields,
+            len(known.dictionary.marks),
+            known.bases,
+            known.ranks,
+            *names,
+            scratch,
+            numbers,
         )
-        return [self._values(located, groups, at.statuses == _OK, None), typed]
-
-    def _group(self, field: pa.Field, located: Located, groups: Any, schema: pa.DataType) -> Gathered:
-        """Return a field of an object, or the elements of arrays."""
-        return holding(field, (len(located.statuses), 0), [None], self.parts(located, groups, schema))
-
-    def _elements(self, located: Located, groups: Any, schema: pa.DataType) -> list[Gathered]:
-        at = Located(located.positions, located.statuses.copy())
-        large = schema.id == pa.lib.Type_LARGE_LIST
-        offsets, inside, below = elements(self._source, at, groups, size=None, large=large)
-        self._check(at.statuses)
-        self._check(inside.statuses)
-        flags = at.statuses == _OK
-        field = pa.field("typed_value", typed_type(schema))
-        item = self._group(field.type.value_field, inside, below, schema.value_type)
-        ends = offsets if large else offsets.astype(np.int32)
-        node, validity = self._validity(flags)
-        typed = holding(field, node, [validity, buffer_or_none(ends, self._device)], [item])
-        return [self._values(located, groups, flags, None), typed]
-
-    def _fields(self, located: Located, groups: Any, schema: pa.StructType) -> list[Gathered]:
-        field = pa.field("typed_value", typed_type(schema))
-        rows = len(located.statuses)
-        left = self._objects(rows, schema.names)
+        flags, shapes, sizes = xp.zeros(rows, np.bool_), xp.zeros(rows, np.uint64), xp.zeros(rows, np.int64)
+        left = _Objects(flags, numbers, shapes, sizes)
         children = []
         # Several fields are found in one pass over the objects.
         at_once = max(1, _PASS_BYTES // (_FIELD_BYTES * max(rows, 1)))
         for first in range(0, schema.num_fields, at_once):
             count = min(at_once, schema.num_fields - first)
-            found = self._located(located, groups, left, first, count)
-            for position, inside in enumerate(found, first):
+            for position, inside in enumerate(self._located(located, groups, left, first, count), first):
                 children.append(self._group(field.type[position], inside, groups, schema[position].type))
         node, validity = self._validity(left.flags)
-        typed = holding(field, node, [validity], children)
+        typed = columns.holding(field, node, [validity], children)
         return [self._values(located, groups, left.flags, left), typed]
-
-    def _objects(self, rows: int, names: list[str]) -> _Objects:
-        """Return what is to be known of objects, some of whose fields become columns."""
-        xp, known = self._device.xp, self._names
-        total = len(known.ranks)
-        numbers, scratch = xp.full(total, -1, np.int32), xp.full(total, -1, np.int32)
-        ids = known.ids(names)
-        metas = len(known.dictionary.marks)
-        launch(kernels.map_fields, metas, known.bases, known.ranks, ids, len(names), scratch, numbers)
-        return _Objects(
-            xp.zeros(rows, np.bool_), numbers, xp.zeros(rows, np.uint64), xp.zeros(rows, np.int64)
-        )
 
     def _located(
         self, located: Located, groups: Any, objects: _Objects, first: int, count: int
     ) -> list[Located]:
         """Return where some fields lie; which values are objects, and what is left of them, is written."""
         xp, rows = self._device.xp, len(located.statuses)
-        found = xp.zeros(count * rows, np.uint64), xp.full(count * rows, _MISSING, np.uint8)
+        places = xp.zeros(count * rows, np.uint64), xp.full(count * rows, _MISSING, np.uint8)
         values = self._source.data, located.positions, located.statuses
         names = groups, self._names.bases, objects.numbers
         written = objects.flags.view(np.uint8), objects.shapes, objects.sizes
-        launch(kernels.split_objects, rows, *(*values, *names, first, rows, *found, *written))
+        launch(kernels.split_objects, rows, *values, *names, first, rows, *places, *written)
         wrong = xp.flatnonzero(objects.sizes < np.int64(0))
         if len(wrong):
             code = int(self._device.to_host(objects.sizes[wrong[:1]])[0])
@@ -263,49 +232,46 @@ class _Shredder:
                 found=f"{len(wrong)} such objects",
                 where=self._source.name,
             )
-        return [Located(*(each[k * rows : (k + 1) * rows] for each in found)) for k in range(count)]
+        return [Located(*(each[k * rows : (k + 1) * rows] for each in places)) for k in range(count)]
 
-    def _values(self, located: Located, groups: Any, typed: Any | None, objects: _Objects | None) -> Gathered:
-        """Return the values that are no typed ones, and what is left of objects."""
+    def _values(
+        self, located: Located, groups: Any, typed: Any | None = None, objects: _Objects | None = None
+    ) -> columns.Gathered:
+        """Return the values without a typed column, and what is left of objects."""
         xp, statuses = self._device.xp, located.statuses
         rows = len(statuses)
         kept = (statuses == _OK) | (statuses == _VARIANT_NULL)
         if typed is not None:
             kept = kept & ~typed
         sizes = xp.zeros(rows, np.int64)
-        alone = xp.where(kept, statuses, _MISSING).astype(np.uint8)
-        positions = located.positions
+        alone = Located(located.positions, xp.where(kept, statuses, _MISSING).astype(np.uint8))
         if any_of(kept, self._device):
-            values = self._source.data, positions, int(VALUE), _ANY_WIDTH
-            launch(measure_bytes, rows, *values, alone, sizes)
-            self._check(alone)
-        held = kept
+            sizes = sizes_at(self._source, alone)
+            self._check(alone.statuses)
+        stored = kept
         if objects is not None:
             sizes = xp.where(objects.flags, objects.sizes, sizes)
-            held = kept | (sizes > np.int64(0))
+            stored = kept | (sizes > np.int64(0))
         field = pa.field("value", pa.binary())
-        if not any_of(held, self._device):
+        if not any_of(stored, self._device):
             nothing = xp.zeros((rows + 7) // 8, np.uint8), xp.zeros(rows + 1, np.int32), xp.empty(0, np.uint8)
-            return Gathered(field, [(rows, rows)], [buffer_or_none(each, self._device) for each in nothing])
-        offsets, total = ends_of(self._source, sizes, large=False)
-        out = xp.zeros(total, np.uint8)
-        launch_shared(copy_bytes, rows, self._source.data, positions, int(VALUE), alone, offsets, out)
+            return columns.Gathered(field, [(rows, rows)], [*nothing])
+        offsets, out = bytes_at(self._source, alone, sizes, int(VALUE), large=False)
         if objects is not None:
-            taken = self._source.data, positions, groups, self._names.bases, objects.numbers
+            taken = self._source.data, located.positions, groups, self._names.bases, objects.numbers
             launch(kernels.write_residuals, rows, *taken, objects.shapes, offsets, out)
-        node, validity = self._validity(held)
-        arrays = (buffer_or_none(each, self._device) for each in (offsets.astype(np.int32), out))
-        return Gathered(field, [node], [validity, *arrays])
+        node, validity = self._validity(stored)
+        return columns.Gathered(field, [node], [validity, offsets.astype(np.int32), out])
 
     def _validity(self, flags: Any) -> tuple[tuple[int, int], Any]:
         """Return the node of a column whose flags say which slots are not null, and its bitmap."""
         rows = len(flags)
         nulls = rows - int(self._device.to_host(flags.sum(keepdims=True, dtype=np.int64))[0])
-        return (rows, nulls), buffer_or_none(bitmap.packed(flags), self._device) if nulls else None
+        return (rows, nulls), bitmap.packed(flags) if nulls else None
 
     def _check(self, statuses: Any) -> None:
         """Check that no value inside others is malformed, of a type that is not known, or shares too much."""
-        # A mismatch only says that a value is no array.
+        # A mismatch is a value of another kind.
         wrong = self._device.xp.flatnonzero(statuses > np.uint8(Status.OVERFLOW))
         if len(wrong):
             status = Status(int(self._device.to_host(statuses[wrong[:1]])[0]))

@@ -5,27 +5,23 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import numpy as np
-import pyarrow as pa
 
-from bowstring.columnar.marks import marked_field
 from bowstring.columnar.nodes import Kind
 from bowstring.columnar.one_column import one_column
-from bowstring.columnar.spans import buffer_or_none
 from bowstring.errors import InvalidBody
 from bowstring.kernels.variant import shredded as codes
 from bowstring.kernels.variant.shred import UNSIZED
 from bowstring.limits import DEFAULT_LIMITS, Limits, limits_or_default
-from bowstring.variant.column import VariantColumn, check_mark, dictionary_of, is_shredded, opened_of
+from bowstring.variant import column as columns
+from bowstring.variant.column import VariantColumn
 from bowstring.variant.nested import check_size
 from bowstring.variant.shredded.encode import Names, bytes_of
 from bowstring.variant.shredded.layout import flags_of, open_shredded
-from bowstring.variant.status import Gathered, batch_of, holding, part_of
 
 if TYPE_CHECKING:
     from bowstring.columnar.batch import Column
     from bowstring.memory import Device
-    from bowstring.variant.shredded.encode import Bytes
-    from bowstring.variant.shredded.layout import Shredded
+    from bowstring.variant.shredded.encode import GroupBytes
 
 
 _MOST_32: Final = (1 << 31) - 1
@@ -77,6 +73,7 @@ def open_column(source: Any, *, plain: bool = False) -> VariantColumn:
 
     Examples
     --------
+    >>> import pyarrow as pa
     >>> from bowstring.variant import type
     >>> rows = pa.array([{"metadata": bytes([1, 0, 0]), "value": bytes([12, 42])}], type().storage_type)
     >>> open_column(pa.record_batch({"v": rows}), plain=True).rows
@@ -84,8 +81,8 @@ def open_column(source: Any, *, plain: bool = False) -> VariantColumn:
     """
     column = one_column(source, "variant")
     with column.device.use():
-        check_mark(column, plain=plain)
-        return opened_of(unshredded(column) if is_shredded(column) else column)
+        columns.check_mark(column, plain=plain)
+        return columns.opened_of(unshredded(column) if columns.is_shredded(column) else column)
 
 
 def unshred(column: Any, *, plain: bool = False, limits: Limits | None = None) -> Column:
@@ -96,10 +93,8 @@ def unshred(column: Any, *, plain: bool = False, limits: Limits | None = None) -
 
     Parameters
     ----------
-    column
-        A Variant column: see :func:`bowstring.variant.open_column`. It stays where it is, and so does the result.
-    plain
-        Take a struct that is not marked as a Variant.
+    column, plain
+        As for :func:`bowstring.variant.get`.
     limits
         ``extracted_bytes`` bounds the values.
 
@@ -129,8 +124,8 @@ def unshred(column: Any, *, plain: bool = False, limits: Limits | None = None) -
     """
     limits = limits_or_default(limits)
     found = one_column(column, "variant")
-    check_mark(found, plain=plain)
-    return unshredded(found, strict=True, limits=limits) if is_shredded(found) else found
+    columns.check_mark(found, plain=plain)
+    return unshredded(found, strict=True, limits=limits) if columns.is_shredded(found) else found
 
 
 def unshredded(column: Column, *, strict: bool = False, limits: Limits = DEFAULT_LIMITS) -> Column:
@@ -139,25 +134,33 @@ def unshredded(column: Column, *, strict: bool = False, limits: Limits = DEFAULT
     """
     with column.device.use():
         shredded = open_shredded(column)
-        known = Names(column.device, dictionary_of(shredded.opened))
+        known = Names(column.device, columns.dictionary_of(shredded.opened))
         present = flags_of(column.device, len(column), column)
-        made = bytes_of(shredded.group, known)
-        encoded = encode(column.device, made, known.dictionary.indices, present, column.name, limits)
+        encoded = encode(
+            column.device,
+            bytes_of(shredded.group, known),
+            known.dictionary.indices,
+            present,
+            column.name,
+            limits,
+        )
         if strict:
             raise_rule(encoded.sizes, column)
-        return with_values(shredded, encoded.offsets, encoded.data)
+        return with_values(column, encoded.offsets, encoded.data)
 
 
-def encode(device: Device, made: Bytes, groups: Any, wanted: Any, name: str, limits: Limits) -> Encoded:
+def encode(
+    device: Device, source: GroupBytes, groups: Any, wanted: Any, name: str, limits: Limits
+) -> Encoded:
     """Return the values of the slots that are `wanted`, within the limits."""
     xp = device.xp
-    sizes = xp.where(wanted, made.measure(groups), np.int64(0))
+    sizes = xp.where(wanted, source.measure(groups), np.int64(0))
     taken = xp.where(sizes > np.int64(0), sizes, np.int64(0))
     offsets = xp.concatenate([xp.zeros(1, np.int64), xp.cumsum(taken, dtype=np.int64)])
     total = int(device.to_host(offsets[-1:])[0])
     check_size(total, limits, name)
     data = xp.zeros(total, np.uint8)
-    made.write(xp.where(sizes > np.int64(0), offsets[:-1], np.int64(-1)), data)
+    source.write(xp.where(sizes > np.int64(0), offsets[:-1], np.int64(-1)), data)
     return Encoded(sizes, offsets, data)
 
 
@@ -175,18 +178,9 @@ def raise_rule(sizes: Any, column: Column) -> None:
         )
 
 
-def with_values(shredded: Shredded, offsets: Any, data: Any) -> Column:
+def with_values(column: Column, offsets: Any, data: Any) -> Column:
     """Return a Variant column of the metadata of another, and of values."""
-    column, device = shredded.column, shredded.device
-    metadata = part_of(column.child("metadata"))
-    large = len(data) > _MOST_32
-    arrays = offsets if large else offsets.astype(np.int32), data
-    value = Gathered(
-        pa.field("value", pa.large_binary() if large else pa.binary()),
-        [(len(column), 0)],
-        [None, *(buffer_or_none(each, device) for each in arrays)],
-    )
-    field = marked_field(column.field.with_type(pa.struct([metadata.field, value.field])))
-    [node] = part_of(column).nodes[:1]
-    made = holding(field, node, [column._buffer(Kind.VALIDITY)], [metadata, value])
-    return batch_of([made], shredded.opened)[0]
+    values = columns.binary_values(offsets, data, large=len(data) > _MOST_32)
+    [node] = columns.part_of(column).nodes[:1]
+    gathered = columns.with_metadata(column, column.field, node, column._buffer(Kind.VALIDITY), [values])
+    return columns.batch_of([gathered], column)[0]
