@@ -503,8 +503,11 @@ def _batches(table: pa.Table, selection: Selection, rows: int) -> list[pa.Record
     for batch in table.to_batches():
         arrays = []
         for position, field in zip(selection.positions, schema, strict=True):
-            with within(f"column {field.name}"):
-                arrays.append(as_type(batch.column(position), field.type))
+            array = batch.column(position)
+            if not array.type.equals(field.type):
+                with within(f"column {field.name}"):
+                    array = as_type(array, field.type)
+            arrays.append(array)
         batches.append(pa.RecordBatch.from_arrays(arrays, schema=schema))
     return batches
 

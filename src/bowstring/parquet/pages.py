@@ -37,6 +37,7 @@ _HADOOP_LZ4: Final = 5
 _RLE: Final = 3
 _NUMBERS: Final = 5
 _PREFIXES: Final = 7
+_DELTAS: Final = 7 << _NUMBERS
 DICTIONARY: Final = 1 << 2 | 1 << 8
 """The bits of encodings of indices."""
 _INTEGER: Final = 32
@@ -70,6 +71,8 @@ class PageReader:
         for chunk in np.argsort(begins, kind="stable").tolist():
             codec = int(chunks[chunk, footer.CODEC])
             for table in self._tables(facts[chunk]):
+                if not facts[chunk, kernel.ENCODINGS] & _DELTAS:
+                    continue
                 encodings = table[:, kernel.ENCODING]
                 for page in table[(encodings >= _NUMBERS) & (encodings <= _PREFIXES)].tolist():
                     self._check_deltas(page, codec, levels[chunk].tolist(), facts[chunk])

@@ -305,7 +305,8 @@ class ParquetStream(SequentialReader):
         try:
             batch = Batch.from_arrow(self._next())
             if self._device is not None and not self._device.is_host:
-                self._pool = self._pool or Pool(self._device)
+                if self._pool is None:
+                    self._pool = Pool(self._device)
                 batch = batch.to_device(self._device, self._pool)
             self._counts.batches += 1
             return check_once(batch) if self._checks else batch
@@ -372,21 +373,21 @@ class ParquetStream(SequentialReader):
                     raise self._failure.pop()
                 self._warn()
                 raise EndOfStream("the stream has no more batches")
-            self._ready = self._batches(self._due.popleft())
+            due = self._due.popleft()
+            try:
+                batches = due.plan.whole(due.group) if due.read is None else _awaited(due.read)
+            except TooLargeError as error:
+                self._ready = self._in_pieces(due, error.masks)
+                continue
+            if due.is_last:
+                self._leave(due.plan.file)
+            self._read_ahead()  # before this one is used, the next one is on its way
+            self._ready = iter(batches)
 
-    def _batches(self, due: _Due) -> Iterator[pa.RecordBatch]:
-        """Yield the batches of a row group; before the first is used, the next row group is on its way."""
-        batches: list[pa.RecordBatch] = []
-        pieces: Iterator[pa.RecordBatch] = iter(())
-        try:
-            batches = due.plan.whole(due.group) if due.read is None else _awaited(due.read)
-        except TooLargeError as error:
-            pieces = due.plan.pieces(due.group, error.masks)
-        yield from pieces
+    def _in_pieces(self, due: _Due, kept: list[pa.Array] | None) -> Iterator[pa.RecordBatch]:
+        yield from due.plan.pieces(due.group, kept)
         if due.is_last:
             self._leave(due.plan.file)
-        self._read_ahead()
-        yield from batches
 
     def _leave(self, file: OpenFile) -> None:
         """Close a file of which all is read: a list may have more files than a process may have open."""

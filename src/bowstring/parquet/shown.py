@@ -48,7 +48,8 @@ def meant_elements(footer: Footer) -> list[Meant]:
         if element.logical is None and element.converted is None and element.physical != INT96:
             continue
         try:
-            meaning, error = meaning_of(element), None
+            # Most columns have a type that another has, too: it is looked up once.
+            meaning, error = meaning_of(element._replace(name="", repetition=None, field_id=None)), None
         except InvalidMetadata as refused:
             meaning, error = Meaning(shown=PLAIN), refused.with_traceback(None)
         at = leaf if is_leaf else leaf + 1

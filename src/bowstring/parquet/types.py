@@ -6,6 +6,7 @@ ConvertedType), and the order of its values. The table of ``docs/parquet.md`` is
 
 from __future__ import annotations
 
+import functools
 import math
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
@@ -168,6 +169,7 @@ def _with_parameters(text: str) -> LogicalType:
     )
 
 
+@functools.lru_cache(256)
 def meaning_of(element: SchemaElement) -> Meaning | None:
     """Return what an element means beyond what pyarrow makes of it; ``None`` where that is all."""
     if element.logical is None and element.converted is None:
