@@ -405,8 +405,12 @@ class Column(ColumnArrays["Batch"], export.Exporting, Converting):
         """What ``pyarrow.array`` and ``pyarrow.table`` call, for Variants alone: else they would drop the mark."""
         if not (self.device.is_host and is_variant(self.field)):
             raise AttributeError("__arrow_array__")
-        array = self.to_arrow()
-        return lambda type=None: array if type is None else array.storage.cast(type)  # noqa: A006  pyarrow's name
+
+        def arrow_array(type: pa.DataType | None = None) -> pa.Array:  # noqa: A002  pyarrow's name for it
+            array = self.to_arrow()
+            return array if type is None else array.storage.cast(type)
+
+        return arrow_array
 
     def __arrow_c_schema__(self) -> Any:
         return self.field.__arrow_c_schema__()

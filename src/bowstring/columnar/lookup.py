@@ -81,10 +81,10 @@ def check_equal_lengths(lengths: Mapping[str, int]) -> None:
         return
     (usual, _), *_ = counts.most_common()
     model = next(name for name, length in lengths.items() if length == usual)
-    odd, found = next((name, length) for name, length in lengths.items() if length != usual)
+    odd = next(name for name, length in lengths.items() if length != usual)
     raise UsageError(
         "the columns have not one length",
         expected=f"{usual} rows, as column {model!r} has",
-        found=found,
+        found=lengths[odd],
         where=f"column {odd!r}",
     )

@@ -165,6 +165,11 @@ class _FileSource:
         self._owned = owned
 
     def read(self, nbytes: int) -> bytes:
+        if self._file is None:
+            raise ClosedError(
+                "an earlier read ended inside a message, and where the next one begins is not known",
+                hint="Open the source again.",
+            )
         parts: list[bytes] = []
         while nbytes > 0:  # unbuffered files and pipes give a part only
             part = self._file.read(nbytes)
@@ -244,10 +249,10 @@ class _FileSource:
     def give_up(self, start: int) -> None:  # noqa: ARG002  what lies before is not there any more
         # What a file has read of a message is lost with the interrupt.
         self.close()
-        self._file = _GivenUp()
+        self._file = None
 
     def close(self) -> None:
-        if self._owned:
+        if self._owned and self._file is not None:
             self._file.close()
         self._file = io.BytesIO()
 
@@ -292,19 +297,6 @@ def _bytes_of(part: Any, file: Any) -> bytes:
         raise UsageError(
             "the file gives something else than bytes", found=type(part).__name__, where=repr(file)[:120]
         ) from error
-
-
-class _GivenUp:
-    """A file that nobody knows the place of."""
-
-    def read(self, _nbytes: int) -> bytes:
-        raise ClosedError(
-            "an earlier read ended inside a message, and where the next one begins is not known",
-            hint="Open the source again.",
-        )
-
-    def close(self) -> None:
-        """There is nothing left to close."""
 
 
 def _open_path(path: str, memory_pool: pa.MemoryPool | None) -> Source:

@@ -36,7 +36,7 @@ _KEPT: Final = frozenset(
 _TEXT: Final = frozenset((pa.lib.Type_STRING, pa.lib.Type_LARGE_STRING))
 
 
-class _Made(NamedTuple):
+class _Decoded(NamedTuple):
     """A column as libcudf takes it: its type, and nodes, buffers and variadic counts as a batch has them."""
 
     type: pa.DataType
@@ -54,7 +54,7 @@ def in_types_of_libcudf(batch: AnyBatch) -> AnyBatch:
     if all(storage_type(node.type).id in _KEPT and node.dictionary_id is None for node in nodes):
         return batch
     with batch.device.use():
-        columns = [_made(column, column.name) for column in own]
+        columns = [_decoded(column, column.name) for column in own]
     fields = [field.with_type(each.type) for field, each in zip(batch.schema, columns, strict=True)]
     result = make_batch(
         type(batch),
@@ -86,7 +86,7 @@ def _check(column: ColumnData[Any], where: str) -> None:
         _check(child, where)
 
 
-def _made(column: ColumnData[Any], where: str) -> _Made:
+def _decoded(column: ColumnData[Any], where: str) -> _Decoded:
     type_, device = storage_type(column.type), column.device
     types, id_, rows = pa.types, type_.id, len(column)
     if column.dictionary is not None:
@@ -99,7 +99,7 @@ def _made(column: ColumnData[Any], where: str) -> _Made:
     node = rows, rows if types.is_null(type_) else column.null_count
     if types.is_float16(type_) or types.is_date64(type_):
         type_, values = _plain(column)
-        return _Made(type_, [node], [own[0], buffer_or_none(values, device)], [])
+        return _Decoded(type_, [node], [own[0], buffer_or_none(values, device)], [])
     if types.is_map(type_) or types.is_list(type_):
         offsets = column.offsets
     elif types.is_large_list(type_) or types.is_fixed_size_list(type_):
@@ -114,14 +114,14 @@ def _made(column: ColumnData[Any], where: str) -> _Made:
         offsets = offsets.astype(np.int32)
     elif id_ not in _KEPT:
         _refuse(column, where)
-    children = [_made(child, where) for child in column.children]
+    children = [_decoded(child, where) for child in column.children]
     if types.is_struct(type_):
         fields = [field.with_type(each.type) for field, each in zip(type_, children, strict=True)]
         type_ = pa.struct(fields)
     elif children:
         type_ = pa.list_(type_.field(0).with_type(children[0].type))
         own = [own[0], buffer_or_none(offsets, device)]
-    parent = _Made(type_, [node], own, [len(own) - 2] if types.is_string_view(type_) else [])
+    parent = _Decoded(type_, [node], own, [len(own) - 2] if types.is_string_view(type_) else [])
     for child in children:
         parent.nodes.extend(child.nodes)
         parent.buffers.extend(child.buffers)
@@ -157,7 +157,7 @@ def _flags(column: ColumnData[Any]) -> Any | None:
     return None if column.validity is None else bitmap.expanded(column.validity, 0, len(column))
 
 
-def _taken(values: ColumnData[Any], codes: Any, flags: Any | None, where: str) -> _Made:
+def _taken(values: ColumnData[Any], codes: Any, flags: Any | None, where: str) -> _Decoded:
     """Return the values that codes stand for. Codes of nulls may be any; no code leads outside."""
     device, xp, rows = values.device, values.device.xp, len(codes)
     if flags is not None:
@@ -188,7 +188,7 @@ def _taken(values: ColumnData[Any], codes: Any, flags: Any | None, where: str) -
         views, rest = _views(values, where)
         taken = _picked(views, codes, xp)
         buffers = [validity, buffer_or_none(taken, device), *rest]
-        return _Made(pa.string_view(), [node], buffers, [len(rest)])
+        return _Decoded(pa.string_view(), [node], buffers, [len(rest)])
     is_plain = type_.id in _KEPT and not (type_.num_fields or pa.types.is_null(type_))
     if not (is_plain or pa.types.is_float16(type_) or pa.types.is_date64(type_)):
         _refuse(values, where, found=f"a dictionary, or runs, of {type_}")
@@ -196,7 +196,7 @@ def _taken(values: ColumnData[Any], codes: Any, flags: Any | None, where: str) -
     taken = _picked(array, codes, xp)
     if pa.types.is_boolean(type_):
         taken = bitmap.packed(taken)
-    return _Made(type_, [node], [validity, buffer_or_none(taken, device)], [])
+    return _Decoded(type_, [node], [validity, buffer_or_none(taken, device)], [])
 
 
 def _picked(array: Any, codes: Any, xp: Any) -> Any:

@@ -49,13 +49,12 @@ def check_pairs(header: RecordBatchHeader, layout: Layout, lengths: npt.NDArray[
         raise InvalidMetadata(
             "wrong number of pairs", expected=f"{len(sizes)}, one a buffer", found=len(lengths)
         )
-    for position in np.flatnonzero((lengths != sizes) | (sizes < 0)).tolist():
-        raise InvalidMetadata(
-            "a pair and the metadata differ in a buffer's length, or it is negative",
-            expected=int(sizes[position]),
-            found=int(lengths[position]),
-            where=buffer_name(header, layout, position),
-        )
+    # As Python's integers: those of pairs may be unsigned.
+    for position, (size, length) in enumerate(zip(sizes.tolist(), lengths.tolist(), strict=True)):
+        if size != length or size < 0:
+            what = "a pair and the metadata differ in a buffer's length, or it is negative"
+            where = buffer_name(header, layout, position)
+            raise InvalidMetadata(what, expected=size, found=length, where=where)
     check_counted(header, layout, sizes)
 
 

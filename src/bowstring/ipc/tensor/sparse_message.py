@@ -205,8 +205,8 @@ def read_sparse_tensor(
     raw = body.array()
     if device is not None and device is not body.device:
         raw = device.from_host(raw)
-    found = _Reader(message, raw)
-    return SparseTensor(found.data, found.index, found.shape, found.names)
+    reader = _Reader(message, raw)
+    return SparseTensor(reader.data, reader.index, reader.shape, reader.names)
 
 
 def write_sparse_tensor(tensor: Any, dest: Any) -> int:
