@@ -220,7 +220,7 @@ def test_arrays_of_mapped_memory_warn_once(device: CudaDevice) -> None:
     batch = batch_on(device)
     batch.to_cupy()  # memory of this process
     [region] = batch_parts(batch).spans.regions
-    region.slab = Slab(device, None, address=0, nbytes=1, uuid=bytes(16), writable=False)
+    region.slab = Slab(device, None, 0, 1, bytes(16))
     with pytest.warns(UserWarning, match="must not be written"):
         batch.to_cupy()
     batch.to_cupy()

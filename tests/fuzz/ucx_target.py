@@ -18,7 +18,7 @@ from bowstring.transport.ucx.channel import UcxChannel
 from bowstring.transport.ucx.context import Context
 from bowstring.transport.ucx.link import Link, Own
 from bowstring.transport.ucx.listening import shared_context
-from bowstring.transport.ucx.worker import Endpoint, Worker
+from bowstring.transport.ucx.worker import Endpoint, ListenerHandle, Worker
 
 __all__ = ["ucx", "ucx_seeds"]
 
@@ -77,7 +77,7 @@ def _pair(*, dialled: bool) -> Iterator[tuple[UcxChannel, Worker, Endpoint]]:
     near, far = (Worker(context) for context in contexts)
     client, server = (near, far) if dialled else (far, near)
     listening = Worker(server.context)
-    listener = listening.listen(_HOST, 0)
+    listener = ListenerHandle(listening, _HOST, 0)
     dialling = client.connect(*listener.address)
     end = time.monotonic() + _SECONDS
     while not listener.requests:

@@ -89,7 +89,7 @@ def test_sizes_and_what_is_no_enumerator(header: str) -> None:
 @pytest.mark.parametrize(
     "name",
     sorted(
-        set(re.findall(r'_(?:ask|call|done)\(\s*"(cu\w+)"', Path(cuda_driver.__file__).read_text("utf-8")))
+        set(re.findall(r'_(?:ask|run|done)\(\s*"(cu\w+)"', Path(cuda_driver.__file__).read_text("utf-8")))
     ),
 )
 def test_every_call_is_there(header: str, name: str) -> None:

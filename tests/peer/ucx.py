@@ -19,7 +19,14 @@ import numpy as np
 import pyarrow as pa
 
 from bowstring.transport.ucx.context import Context, Mapped, Request
-from bowstring.transport.ucx.worker import Arrived, ConnectionRequest, Endpoint, Probed, Worker
+from bowstring.transport.ucx.worker import (
+    Arrived,
+    ConnectionRequest,
+    Endpoint,
+    ListenerHandle,
+    Probed,
+    Worker,
+)
 
 WAIT = 20.0
 LOW_HALF = 0xFFFF_FFFF
@@ -252,7 +259,7 @@ class UcxServer:
         self._shift, self._withheld, self._answers = shift, withheld, answers
         self._context = Context({"NET_DEVICES": "lo"})
         self._worker = Worker(self._context)
-        self._listener = self._worker.listen("127.0.0.1", 0)
+        self._listener = ListenerHandle(self._worker, "127.0.0.1", 0)
         self.tickets: list[bytes] = []
         self.freed: list[int] = []
         self.served = 0
@@ -265,7 +272,7 @@ class UcxServer:
             self._pointers, self._base = True, 0
             query |= {"free_data": str(self.free_data), "remote_handle": base64.b64encode(handle).decode()}
         elif pointers:
-            self._mapped = self._context.map(self._memory.ctypes.data, max(1, self._memory.nbytes))
+            self._mapped = Mapped(self._context, self._memory.ctypes.data, max(1, self._memory.nbytes))
             query |= {
                 "free_data": str(self.free_data),
                 "remote_handle": base64.b64encode(self._mapped.key).decode(),

@@ -230,11 +230,11 @@ class Slab:
         self,
         device: Device,
         memory: Any,
-        *,
         address: int,
         nbytes: int,
-        uuid: bytes,
-        writable: bool,
+        uuid: bytes | None = None,
+        *,
+        writable: bool = False,
         private: bool = False,
         fd: int = -1,
         identity: object = None,
@@ -244,7 +244,7 @@ class Slab:
         self.memory = memory  # keeps it mapped
         self.address = address
         self.nbytes = nbytes
-        self.uuid = uuid  # 16 bytes, never used again
+        self.uuid = os.urandom(16) if uuid is None else uuid  # never used again
         self.fd = fd  # read-only, for other processes, and owned; -1 for memory of another process
         # What memory of another process is known by: `identity_of` it, or the driver's handle that opened it.
         self.identity = identity
@@ -340,8 +340,7 @@ class CpuDevice(Device):
                 ) from error
             fcntl.fcntl(fd, fcntl.F_ADD_SEALS, SEAL_ALL)
             shared = reopen(fd, os.O_RDONLY)
-        uuid = os.urandom(16)
-        return Slab(self, memory, address=address, nbytes=nbytes, uuid=uuid, writable=True, fd=shared)
+        return Slab(self, memory, address, nbytes, writable=True, fd=shared)
 
     def map_slab(self, fd: int, nbytes: int, uuid: bytes, *, private: bool = False) -> Slab:
         """Map a sealed memfd of another process: read-only, or `private`.
@@ -357,16 +356,7 @@ class CpuDevice(Device):
                 raise InvalidRegion("a region cannot be mapped", found=str(error)) from error
         finally:
             close_descriptor(fd)
-        return Slab(
-            self,
-            memory,
-            address=address,
-            nbytes=nbytes,
-            uuid=uuid,
-            writable=False,
-            private=private,
-            identity=identity,
-        )
+        return Slab(self, memory, address, nbytes, uuid, private=private, identity=identity)
 
     def array(
         self, address: int, nbytes: int, owner: object, *, writable: bool = False

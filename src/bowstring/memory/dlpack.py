@@ -111,8 +111,9 @@ def dlpack_capsule(
         named = np.asarray(
             Interface((lent, reader), address, lent.shape, lent.dtype.str, read_only=reads_only)
         )
+    options: dict[str, Any] = {"max_version": max_version} if versioned else {}
     try:
-        capsule = named.__dlpack__(**({"max_version": max_version} if versioned else {}))
+        capsule = named.__dlpack__(**options)
     except TypeError as error:
         raise NotExportable("DLPack 1.0 needs NumPy 2.1", found=np.__version__) from error
     try:

@@ -118,10 +118,13 @@ def unpack_handle(data: bytes) -> Handle | LentHandle | KeyedHandle:
     if kind == _DESCRIPTOR and not rest:
         return Handle(*named)
     if kind == _KEY and _ADDRESS.size < len(rest) <= _ADDRESS.size + _LONGEST_KEY:
-        return KeyedHandle(*named, *_ADDRESS.unpack_from(rest), rest[_ADDRESS.size :])
+        uuid, device_uuid, nbytes, device_type = named
+        (address,) = _ADDRESS.unpack_from(rest)
+        return KeyedHandle(uuid, device_uuid, nbytes, device_type, address, rest[_ADDRESS.size :])
     if kind == _CUDA_IPC and len(rest) == _LENT.size + PROCESS_BYTES:
-        uuid, *named = named
-        handle = LentHandle(*_LENT.unpack_from(rest), Process.unpack(rest[_LENT.size :]), *named)
+        uuid, *place = named
+        token, buffer_id, address = _LENT.unpack_from(rest)
+        handle = LentHandle(token, buffer_id, address, Process.unpack(rest[_LENT.size :]), *place)
         if handle.uuid != uuid:
             raise ProtocolError(
                 "the name of lent memory is not the hash of what it names",

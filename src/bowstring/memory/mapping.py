@@ -77,9 +77,7 @@ class MappingCache:
                 close_descriptor(fd)
                 raise
             if region is None:
-                slab = device.map_slab(fd, handle.nbytes, handle.uuid)
-                with self._lock:
-                    return self._use(slab, fresh=True)
+                return self._in_use(device.map_slab(fd, handle.nbytes, handle.uuid))
             close_descriptor(fd)
             return region
 
@@ -95,12 +93,13 @@ class MappingCache:
             )
         return Region.of_slab(cpu().map_slab(fd, handle.nbytes, handle.uuid, private=True))
 
-    def _use(self, slab: Slab, *, fresh: bool = False) -> Region:
+    def _in_use(self, slab: Slab) -> Region:
         region = Region.of_slab(slab, self._returned)
         if slab.uuid in pooled:
             mapped_here[slab.address] = region
-        self._used[slab.uuid] = weakref.ref(region)
-        self._misses += fresh
+        with self._lock:
+            self._misses += 1
+            self._used[slab.uuid] = weakref.ref(region)
         return region
 
     def open_lent(self, handle: LentHandle) -> Region:
@@ -132,11 +131,7 @@ class MappingCache:
             turn = self._turns.setdefault(handle.uuid, threading.RLock())
         with turn:
             region = self._cached(handle)
-            if region is None:
-                slab = device.open_lent(handle)
-                with self._lock:
-                    region = self._use(slab, fresh=True)
-            return region
+            return self._in_use(device.open_lent(handle)) if region is None else region
 
     def open_token(self, token: bytes, device: Device) -> Region:
         """Return the allocation that a CUDA IPC handle names, whole, as far as a device reaches it.
@@ -177,7 +172,10 @@ class MappingCache:
                 )
             if region is None and slab is not None:
                 del self._idle[uuid]
-                region = self._use(slab)
+                region = Region.of_slab(slab, self._returned)
+                self._used[uuid] = weakref.ref(region)
+                if uuid in pooled:
+                    mapped_here[slab.address] = region
             self.hits += region is not None
         # Not `let_go`, which may wait for a device: this thread must answer a producer.
         dropped.clear()

@@ -128,10 +128,10 @@ class Pool:
         if not isinstance(device, Device | None):
             raise UsageError("not a device of a pool", expected="a bowstring.Device", found=repr(device)[:80])
         self.device = device or cpu()
-        if budget is not None and (
-            not isinstance(budget, Real) or isinstance(budget, bool) or not 1 <= budget < math.inf
-        ):
-            raise UsageError("a pool needs a budget", expected="a number of bytes", found=repr(budget)[:80])
+        given: Any = budget
+        is_number = isinstance(given, Real) and not isinstance(given, bool)
+        if given is not None and not (is_number and 1 <= given < math.inf):
+            raise UsageError("a pool needs a budget", expected="a number of bytes", found=repr(given)[:80])
         self.budget = default_budget(self.device) if budget is None else int(budget)
         self._pid = os.getpid()
         # Reentrant: a garbage collection inside it may run a finalizer that takes a region, or closes a server.

@@ -95,7 +95,7 @@ def map_writable_slab(fd: int, nbytes: int, uuid: bytes) -> Slab:
         memory.madvise(mmap.MADV_DONTFORK)
     finally:
         close_descriptor(fd)
-    return Slab(cpu(), memory, address=address, nbytes=nbytes, uuid=uuid, writable=True)
+    return Slab(cpu(), memory, address, nbytes, uuid, writable=True)
 
 
 def free_pages(fd: int, nbytes: int, offset: int = 0) -> bool:

@@ -55,7 +55,7 @@ class CudaDriver:
         """Return the results of a call, where the thread is."""
         return self._done(name, getattr(self._api, name)(*arguments), where)
 
-    def _call(self, name: str, *arguments: Any, on: int | None = None, where: str | None = None) -> Any:
+    def _run(self, name: str, *arguments: Any, on: int | None = None, where: str | None = None) -> Any:
         """Return the results of a call in the context of a device, or of one that needs none."""
         with self.beside_captures() if on is None else self._current(on):
             return self._ask(name, *arguments, where=where)
@@ -95,10 +95,10 @@ class CudaDriver:
 
     def allocate_private(self, ordinal: int, nbytes: int) -> int:
         """Return the address of memory that no other process can open."""
-        return int(self._call("cuMemAlloc", nbytes, on=ordinal, where=f"cuda:{ordinal}, {nbytes} bytes"))
+        return int(self._run("cuMemAlloc", nbytes, on=ordinal, where=f"cuda:{ordinal}, {nbytes} bytes"))
 
     def free_private(self, ordinal: int, address: int) -> None:
-        self._call("cuMemFree", address, on=ordinal)
+        self._run("cuMemFree", address, on=ordinal)
 
     def _location(self, ordinal: int) -> Any:
         location = self._api.CUmemLocation()
@@ -128,12 +128,12 @@ class CudaDriver:
     def granularity(self, ordinal: int) -> int:
         least = self._api.CUmemAllocationGranularity_flags.CU_MEM_ALLOC_GRANULARITY_MINIMUM
         # The device will be used: a process that cannot have a context there fails here.
-        return int(self._call("cuMemGetAllocationGranularity", self._properties(ordinal), least, on=ordinal))
+        return int(self._run("cuMemGetAllocationGranularity", self._properties(ordinal), least, on=ordinal))
 
     def create(self, ordinal: int, nbytes: int) -> int:
         """Make memory that can be exported; return its handle."""
         where = f"cuda:{ordinal}, {nbytes} bytes"
-        handle = int(self._call("cuMemCreate", nbytes, self._properties(ordinal), 0, on=ordinal, where=where))
+        handle = int(self._run("cuMemCreate", nbytes, self._properties(ordinal), 0, on=ordinal, where=where))
         if ordinal not in self.direct_rdma:  # whether the first memory is what was asked for
             self.direct_rdma[ordinal] = False
             with contextlib.suppress(DeviceError):
@@ -144,19 +144,19 @@ class CudaDriver:
 
     def export(self, handle: int) -> int:
         """Return a file descriptor of some memory, owned by the caller."""
-        fd = int(self._call("cuMemExportToShareableHandle", handle, self._fd_type, 0))
+        fd = int(self._run("cuMemExportToShareableHandle", handle, self._fd_type, 0))
         os.set_inheritable(fd, False)  # programs that this process starts must not keep the memory
         return fd
 
     def import_(self, fd: int) -> int:
         """Return a handle of a descriptor's memory; the descriptor stays open."""
-        return int(self._call("cuMemImportFromShareableHandle", fd, self._fd_type))
+        return int(self._run("cuMemImportFromShareableHandle", fd, self._fd_type))
 
     def reserve(self, nbytes: int) -> int:
-        return int(self._call("cuMemAddressReserve", nbytes, 0, 0, 0))
+        return int(self._run("cuMemAddressReserve", nbytes, 0, 0, 0))
 
     def map(self, address: int, nbytes: int, handle: int) -> None:
-        self._call("cuMemMap", address, nbytes, 0, handle, 0)
+        self._run("cuMemMap", address, nbytes, 0, handle, 0)
 
     def set_access(self, address: int, nbytes: int, ordinal: int, *, writable: bool) -> None:
         """Let a device read what is mapped, or write it too; others may do what they could."""
@@ -166,16 +166,16 @@ class CudaDriver:
         access.flags = (
             flags.CU_MEM_ACCESS_FLAGS_PROT_READWRITE if writable else flags.CU_MEM_ACCESS_FLAGS_PROT_READ
         )
-        self._call("cuMemSetAccess", address, nbytes, [access], 1, on=ordinal)
+        self._run("cuMemSetAccess", address, nbytes, [access], 1, on=ordinal)
 
     def unmap(self, address: int, nbytes: int) -> None:
-        self._call("cuMemUnmap", address, nbytes)
+        self._run("cuMemUnmap", address, nbytes)
 
     def free_address(self, address: int, nbytes: int) -> None:
-        self._call("cuMemAddressFree", address, nbytes)
+        self._run("cuMemAddressFree", address, nbytes)
 
     def release(self, handle: int) -> None:
-        self._call("cuMemRelease", handle)
+        self._run("cuMemRelease", handle)
 
     def pointer_attributes(self, ordinal: int, address: int) -> PointerAttributes:
         """Return what an address is, in the context of a device."""
@@ -189,29 +189,29 @@ class CudaDriver:
             kinds.CU_POINTER_ATTRIBUTE_IS_LEGACY_CUDA_IPC_CAPABLE,
         ]
         # A thread without a context, such as a fresh one, gets CUDA_ERROR_INVALID_CONTEXT.
-        values = self._call("cuPointerGetAttributes", len(wanted), wanted, address, on=ordinal)
+        values = self._run("cuPointerGetAttributes", len(wanted), wanted, address, on=ordinal)
         memory_type, lies_on, buffer_id, managed, pool, ipc = (int(each) for each in values)
         return PointerAttributes(memory_type, lies_on, buffer_id, bool(managed), bool(pool), bool(ipc))
 
     def address_range(self, ordinal: int, address: int) -> tuple[int, int]:
-        start, nbytes = self._call("cuMemGetAddressRange", address, on=ordinal)
+        start, nbytes = self._run("cuMemGetAddressRange", address, on=ordinal)
         return int(start), int(nbytes)
 
     def get_ipc_handle(self, ordinal: int, address: int) -> bytes:
-        return _bytes_of(self._call("cuIpcGetMemHandle", address, on=ordinal))
+        return _bytes_of(self._run("cuIpcGetMemHandle", address, on=ordinal))
 
     def open_ipc_handle(self, ordinal: int, token: bytes) -> int:
         """Return the address of another process's allocation: the same each time."""
         handle = _filled("cuIpcOpenMemHandle", self._api.CUipcMemHandle(), token)
         flags = int(self._api.CUipcMem_flags.CU_IPC_MEM_LAZY_ENABLE_PEER_ACCESS)
-        return int(self._call("cuIpcOpenMemHandle", handle, flags, on=ordinal, where=f"cuda:{ordinal}"))
+        return int(self._run("cuIpcOpenMemHandle", handle, flags, on=ordinal, where=f"cuda:{ordinal}"))
 
     def close_ipc_handle(self, ordinal: int, address: int) -> None:
         """Close what was opened, once for each time."""
-        self._call("cuIpcCloseMemHandle", address, on=ordinal)
+        self._run("cuIpcCloseMemHandle", address, on=ordinal)
 
     def synchronize(self, ordinal: int) -> None:
-        self._call("cuCtxSynchronize", on=ordinal)
+        self._run("cuCtxSynchronize", on=ordinal)
 
     @contextlib.contextmanager
     def _current(self, ordinal: int) -> Iterator[None]:
@@ -230,7 +230,7 @@ class CudaDriver:
         return context
 
     def memory_info(self, ordinal: int) -> tuple[int, int]:
-        free, total = self._call("cuMemGetInfo", on=ordinal)
+        free, total = self._run("cuMemGetInfo", on=ordinal)
         return int(free), int(total)
 
     def can_reach(self, ordinal: int, peer: int) -> bool:
@@ -239,27 +239,27 @@ class CudaDriver:
     def pin(self, ordinal: int, nbytes: int) -> int:
         """Return the address of host memory that every device copies from and to quickly."""
         where = f"{nbytes} bytes of the host"
-        return int(self._call("cuMemHostAlloc", nbytes, _PORTABLE, on=ordinal, where=where))
+        return int(self._run("cuMemHostAlloc", nbytes, _PORTABLE, on=ordinal, where=where))
 
     def unpin(self, ordinal: int, address: int) -> None:
-        self._call("cuMemFreeHost", address, on=ordinal)
+        self._run("cuMemFreeHost", address, on=ordinal)
 
     def copy_in(self, ordinal: int, target: int, host: int, nbytes: int, stream: int) -> None:
-        self._call("cuMemcpyHtoDAsync", target, host, nbytes, stream, on=ordinal)
+        self._run("cuMemcpyHtoDAsync", target, host, nbytes, stream, on=ordinal)
 
     def copy_out(self, ordinal: int, host: int, source: int, nbytes: int, stream: int) -> None:
-        self._call("cuMemcpyDtoHAsync", host, source, nbytes, stream, on=ordinal)
+        self._run("cuMemcpyDtoHAsync", host, source, nbytes, stream, on=ordinal)
 
     def copy_peer(
         self, target: int, target_ordinal: int, source: int, source_ordinal: int, nbytes: int, stream: int
     ) -> None:
         ends = (target, self._context(target_ordinal), source, self._context(source_ordinal))
-        self._call("cuMemcpyPeerAsync", *ends, nbytes, stream, on=source_ordinal)
+        self._run("cuMemcpyPeerAsync", *ends, nbytes, stream, on=source_ordinal)
 
     def stream_create(self, ordinal: int) -> int:
         """Return a stream that does not wait for the default one."""
         flags = int(self._api.CUstream_flags.CU_STREAM_NON_BLOCKING)
-        return int(self._call("cuStreamCreate", flags, on=ordinal))
+        return int(self._run("cuStreamCreate", flags, on=ordinal))
 
     def stream_capturing(self, ordinal: int, stream: int) -> bool:
         """Whether a graph is captured on a stream, or on one that it would wait for: recording would end that."""
@@ -294,13 +294,13 @@ class CudaDriver:
     def event_create(self, ordinal: int, *, shared: bool = False) -> int:
         kinds = self._api.CUevent_flags
         flags = int(kinds.CU_EVENT_DISABLE_TIMING) | (int(kinds.CU_EVENT_INTERPROCESS) if shared else 0)
-        return int(self._call("cuEventCreate", flags, on=ordinal))
+        return int(self._run("cuEventCreate", flags, on=ordinal))
 
     def event_destroy(self, ordinal: int, event: int) -> None:
-        self._call("cuEventDestroy", event, on=ordinal)
+        self._run("cuEventDestroy", event, on=ordinal)
 
     def event_record(self, ordinal: int, event: int, stream: int) -> None:
-        self._call("cuEventRecord", event, stream, on=ordinal)
+        self._run("cuEventRecord", event, stream, on=ordinal)
 
     def event_done(self, ordinal: int, event: int) -> bool:
         """Whether all work that an event stands for is done."""
@@ -312,14 +312,14 @@ class CudaDriver:
             return True
 
     def get_ipc_event_handle(self, ordinal: int, event: int) -> bytes:
-        return _bytes_of(self._call("cuIpcGetEventHandle", event, on=ordinal))
+        return _bytes_of(self._run("cuIpcGetEventHandle", event, on=ordinal))
 
     def open_ipc_event_handle(self, ordinal: int, token: bytes) -> int:
         handle = _filled("cuIpcOpenEventHandle", self._api.CUipcEventHandle(), token)
-        return int(self._call("cuIpcOpenEventHandle", handle, on=ordinal, where=f"cuda:{ordinal}"))
+        return int(self._run("cuIpcOpenEventHandle", handle, on=ordinal, where=f"cuda:{ordinal}"))
 
     def stream_wait_event(self, ordinal: int, stream: int, event: int) -> None:
-        self._call("cuStreamWaitEvent", stream, event, 0, on=ordinal)
+        self._run("cuStreamWaitEvent", stream, event, 0, on=ordinal)
 
 
 def _bytes_of(handle: Any) -> bytes:

@@ -91,7 +91,7 @@ class DriverDevice(Device):
             address = self.driver.allocate_private(self.ordinal, size)
             free = functools.partial(self.driver.free_private, self.ordinal, address)
             mapped = Mapped(address, free, self._deferred)
-            return Slab(self, mapped, address=address, nbytes=nbytes, uuid=os.urandom(16), writable=True)
+            return Slab(self, mapped, address, nbytes, writable=True)
         with contextlib.ExitStack() as undo:
             handle = self.driver.create(self.ordinal, size)
             try:
@@ -102,8 +102,7 @@ class DriverDevice(Device):
                 # The mapping and the descriptor keep the memory.
                 self.driver.release(handle)
             undo.pop_all()
-        address = mapped.address
-        return Slab(self, mapped, address=address, nbytes=nbytes, uuid=os.urandom(16), writable=True, fd=fd)
+        return Slab(self, mapped, mapped.address, nbytes, writable=True, fd=fd)
 
     def map_slab(self, fd: int, nbytes: int, uuid: bytes) -> Slab:
         """Map memory that another process made, for reading. Takes ownership of `fd`, whatever happens.
@@ -126,10 +125,7 @@ class DriverDevice(Device):
             ) from error
         finally:
             close_descriptor(fd)
-        address = mapped.address
-        return Slab(
-            self, mapped, address=address, nbytes=nbytes, uuid=uuid, writable=False, identity=identity
-        )
+        return Slab(self, mapped, mapped.address, nbytes, uuid, identity=identity)
 
     def open_lent(self, handle: LentHandle) -> Slab:
         """Open memory that another process allocated and exports by a handle; :meth:`sweep` closes it."""
@@ -154,15 +150,7 @@ class DriverDevice(Device):
             ) from error
         self.openings.append((address, handle.nbytes))
         mapped = Mapped(address, functools.partial(self._close, address, handle.nbytes), self._deferred)
-        return Slab(
-            self,
-            mapped,
-            address=address,
-            nbytes=handle.nbytes,
-            uuid=handle.uuid,
-            writable=False,
-            identity=handle,
-        )
+        return Slab(self, mapped, address, handle.nbytes, handle.uuid, identity=handle)
 
     def size_of(self, token: bytes) -> int:
         """Return how much there is from where a driver's handle opens to its allocation's end."""

@@ -57,11 +57,8 @@ def lendable(device: Device, address: int) -> LentHandle | str:
 
 def lend(device: Device, handle: LentHandle, owner: object) -> Region:
     """Return an allocation of this process as a region that other processes can open; it keeps `owner` alive."""
-    nbytes, uuid = handle.nbytes, handle.uuid
-    slab = Slab(
-        device, None, address=handle.address, nbytes=nbytes, uuid=uuid, writable=False, ipc_handle=handle
-    )
-    slab = _exported.setdefault(uuid, slab)
+    slab = Slab(device, None, handle.address, handle.nbytes, handle.uuid, ipc_handle=handle)
+    slab = _exported.setdefault(slab.uuid, slab)
     return Region(device, slab.address, slab.nbytes, slab=slab, owner=owner)
 
 
@@ -78,10 +75,7 @@ def used_here(slab: Slab) -> Slab:
 
     The memory is kept alive as for any reader, by the exporter.
     """
-    nbytes, uuid, handle = slab.nbytes, slab.uuid, slab.ipc_handle
-    return Slab(
-        slab.device, slab, address=slab.address, nbytes=nbytes, uuid=uuid, writable=False, identity=handle
-    )
+    return Slab(slab.device, slab, slab.address, slab.nbytes, slab.uuid, identity=slab.ipc_handle)
 
 
 # kind of device, its UUID, the driver's handle

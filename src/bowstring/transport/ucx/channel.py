@@ -309,14 +309,16 @@ class UcxChannel(Progress):
 
     def _tagged(self, probed: Probed, land: Land | None) -> Received:
         given: Any = None if land is None else land(probed.tag, probed.nbytes)
-        kind = HOST
+        kind, kept = HOST, given
         if isinstance(given, Buffer) and not given.device.is_host and given.nbytes == probed.nbytes:
-            body, address, kept = given, given.address, given
+            body, address = given, given.address
             kind = MEMORY_TYPES[given.device.arrow_device_type]
         else:
             place = landing(probed.tag, probed.nbytes, None if land is None else lambda *_: given)
-            body, kept = place.body, np.frombuffer(place.view, np.uint8) if probed.nbytes else None
-            address = 0 if kept is None else kept.ctypes.data
+            body, address = place.body, 0
+            if probed.nbytes:
+                kept = np.frombuffer(place.view, np.uint8)
+                address = kept.ctypes.data
         with self._lock:
             self._check_link()
             request = self._link.worker.receive(probed, address, kind, kept)

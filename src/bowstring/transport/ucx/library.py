@@ -79,7 +79,6 @@ class Library:
     """The functions of one libucp as attributes, without their ``ucp_``, with the types of their arguments."""
 
     def __init__(self, ucp: ctypes.CDLL, ucs: ctypes.CDLL) -> None:
-        self._functions: dict[str, Any] = {}
         for name, (result, arguments) in _FUNCTIONS.items():
             function = ucp[name]
             function.restype, function.argtypes = result, tuple(arguments)

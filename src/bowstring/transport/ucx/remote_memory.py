@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 _MARK: Final = struct.Struct("<QQ")
 _WORDS: Final = 512
 _WORD_BYTES: Final = 8
-# Memory is taken for so much at a time: what is announced is only a claim.
+# So much is under way at a time.
 _AT_ONCE: Final = 16 << 20
 
 _lock: Final = threading.Lock()
@@ -118,7 +118,7 @@ class Piece(NamedTuple):
 
 
 def pieces_of(reads: Sequence[tuple[bytes, int, int]], offsets: Sequence[int]) -> Iterator[list[Piece]]:
-    """Yield what is read together, in order, none of it longer than memory is taken for at a time."""
+    """Yield what is read together, in order, none of it longer than what is under way at a time."""
     together: list[Piece] = []
     total = 0
     for (key, address, nbytes), offset in zip(reads, offsets, strict=True):
