@@ -247,7 +247,7 @@ def field_in(body, at, end, wanted):
             after = flat.NOWHERE
             if start >= 0 and each <= end - start:
                 after = start + each
-        elif wire == FIXED64 or wire == FIXED32:  # noqa: PLR1714, SIM109  the dialect has no `in`
+        elif wire == FIXED64 or wire == FIXED32:
             each, after = fixed_at(body, after, end, wire)
         else:
             wire = BROKEN

@@ -21,9 +21,9 @@ from bowstring.kernels.variant import numbers
 from bowstring.kernels.variant.nested import copy_slots
 from bowstring.kernels.variant.spark import times
 from bowstring.kernels.variant.spark.decimals import spark_decimals, spark_text_decimals
-from bowstring.kernels.variant.spark.strings import IS_HOLDER, measure_spark_strings, write_spark_strings
 from bowstring.kernels.variant.spark.numbers import IS_TEXT
 from bowstring.kernels.variant.spark.parse import IS_LONG, spark_text_numbers, spark_text_reals
+from bowstring.kernels.variant.spark.strings import IS_HOLDER, measure_spark_strings, write_spark_strings
 from bowstring.memory.arrays import distinct
 from bowstring.variant.json.writer import rows_of
 from bowstring.variant.nested import bounds_of, ends_of
