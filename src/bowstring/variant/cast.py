@@ -15,8 +15,7 @@ import numpy as np
 import pyarrow as pa
 
 from bowstring.errors import Unsupported, UsageError
-from bowstring.kernels.variant import bytes as of_bytes
-from bowstring.kernels.variant import decimals, numbers
+from bowstring.kernels.variant import decimals, numbers, slots
 from bowstring.variant.column import VariantType
 from bowstring.variant.path import Path
 
@@ -151,7 +150,7 @@ def target_of(type_: Any, cast: str) -> Target:
             family = numbers.TIMESTAMP_NTZ if type_.tz is None else numbers.TIMESTAMP
             found = _spark_number(family, np.int64)
     elif type_ == pa.uuid():
-        found = FixedBytes(int(of_bytes.UUID), 16)
+        found = FixedBytes(int(slots.UUID), 16)
     else:
         found = _NUMBERS.get(type_.id) if cast == "number" else None
         found = found or _FIXED.get(type_.id) or _others(type_, floats=int(cast == "number"))
@@ -184,7 +183,7 @@ def _nested(type_: pa.DataType, cast: str) -> Elements | Fields | Entries | None
         return Fields(tuple(each.name for each in fields), tuple(_inside(each, cast) for each in fields))
     if type_.id == pa.lib.Type_MAP:
         key = _FIXED.get(type_.key_type.id)
-        if not isinstance(key, Bytes) or key.family != of_bytes.TEXT or key.views or type_.keys_sorted:
+        if not isinstance(key, Bytes) or key.family != slots.TEXT or key.views or type_.keys_sorted:
             raise Unsupported(
                 "fields of an object become no such map",
                 expected="keys of string or large_string that need no order",
@@ -234,12 +233,12 @@ _FIXED: Final[dict[int, Target]] = {
     pa.lib.Type_DOUBLE: _number(numbers.DOUBLE, np.int64),
     pa.lib.Type_DATE32: _number(numbers.DATE, np.int32),
     pa.lib.Type_DATE64: _number(numbers.DATE, np.int64, _DAY_OF_MS),
-    pa.lib.Type_STRING: Bytes(int(of_bytes.TEXT), large=False),
-    pa.lib.Type_LARGE_STRING: Bytes(int(of_bytes.TEXT), large=True),
-    pa.lib.Type_BINARY: Bytes(int(of_bytes.BINARY), large=False),
-    pa.lib.Type_LARGE_BINARY: Bytes(int(of_bytes.BINARY), large=True),
-    pa.lib.Type_STRING_VIEW: Bytes(int(of_bytes.TEXT), large=False, views=True),
-    pa.lib.Type_BINARY_VIEW: Bytes(int(of_bytes.BINARY), large=False, views=True),
+    pa.lib.Type_STRING: Bytes(int(slots.TEXT), large=False),
+    pa.lib.Type_LARGE_STRING: Bytes(int(slots.TEXT), large=True),
+    pa.lib.Type_BINARY: Bytes(int(slots.BINARY), large=False),
+    pa.lib.Type_LARGE_BINARY: Bytes(int(slots.BINARY), large=True),
+    pa.lib.Type_STRING_VIEW: Bytes(int(slots.TEXT), large=False, views=True),
+    pa.lib.Type_BINARY_VIEW: Bytes(int(slots.BINARY), large=False, views=True),
 }
 
 
@@ -282,7 +281,7 @@ def _others(type_: pa.DataType, *, floats: int) -> Target | None:
     if type_.id == pa.lib.Type_TIME32:
         return _number(numbers.TIME, np.int32, _UNITS[type_.unit])
     if type_.id == pa.lib.Type_FIXED_SIZE_BINARY:
-        return FixedBytes(int(of_bytes.BINARY), type_.byte_width)
+        return FixedBytes(int(slots.BINARY), type_.byte_width)
     return None
 
 
@@ -301,9 +300,9 @@ _SPARK: Final[dict[int, Target]] = {
     pa.lib.Type_STRING: SparkText(large=False),
     pa.lib.Type_LARGE_STRING: SparkText(large=True),
     pa.lib.Type_STRING_VIEW: SparkText(large=False, views=True),
-    pa.lib.Type_BINARY: Bytes(int(of_bytes.EITHER), large=False),
-    pa.lib.Type_LARGE_BINARY: Bytes(int(of_bytes.EITHER), large=True),
-    pa.lib.Type_BINARY_VIEW: Bytes(int(of_bytes.EITHER), large=False, views=True),
+    pa.lib.Type_BINARY: Bytes(int(slots.EITHER), large=False),
+    pa.lib.Type_LARGE_BINARY: Bytes(int(slots.EITHER), large=True),
+    pa.lib.Type_BINARY_VIEW: Bytes(int(slots.EITHER), large=False, views=True),
 }
 _SPARK_DECIMALS: Final = {
     pa.lib.Type_DECIMAL32: (np.uint32, 1),

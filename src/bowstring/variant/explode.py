@@ -14,15 +14,17 @@ from bowstring.columnar.spans import buffer_or_none
 from bowstring.errors import BowstringError, LimitExceeded
 from bowstring.kernels import bitmap
 from bowstring.kernels.launch import launch, launch_shared
-from bowstring.kernels.variant.bytes import VALUE, copy_bytes, measure_bytes
 from bowstring.kernels.variant.encoding import ARRAY, OBJECT
-from bowstring.kernels.variant.nested import (
+from bowstring.kernels.variant.shredded import place_groups
+from bowstring.kernels.variant.slots import (
     ANY_COUNT,
+    VALUE,
+    copy_bytes,
     count_children,
+    measure_bytes,
     note_disorder,
     place_keys,
 )
-from bowstring.kernels.variant.shredded import place_groups
 from bowstring.limits import Limits, limits_or_default
 from bowstring.variant.codec.decode import children_of, decode_names
 from bowstring.variant.codec.rows import in_row, raw_row

@@ -12,7 +12,7 @@ from bowstring.columnar.nodes import storage_type
 from bowstring.columnar.spans import buffer_or_none
 from bowstring.kernels import bitmap
 from bowstring.kernels.launch import launch, launch_shared
-from bowstring.kernels.variant.bytes import NOTHING, VALUE, copy_bytes, copy_fixed, measure_bytes, write_views
+from bowstring.kernels.variant.slots import NOTHING, VALUE, copy_bytes, copy_fixed, measure_bytes, write_views
 from bowstring.variant.cast import (
     Bytes,
     Elements,

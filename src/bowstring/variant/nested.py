@@ -15,14 +15,15 @@ from bowstring.columnar.slots import Slots
 from bowstring.errors import LimitExceeded
 from bowstring.kernels import bitmap
 from bowstring.kernels.launch import launch, launch_shared
-from bowstring.kernels.variant.bytes import VALUE, measure_bytes
 from bowstring.kernels.variant.encoding import ARRAY, OBJECT
 from bowstring.kernels.variant.metadata import TEXT_ALONE, inspect_metadata
-from bowstring.kernels.variant.nested import (
+from bowstring.kernels.variant.slots import (
     ANY_COUNT,
     ONLY_KIND,
+    VALUE,
     copy_slots,
     count_children,
+    measure_bytes,
     measure_keys,
     place_children,
     place_keys,

@@ -14,9 +14,8 @@ from bowstring.columnar.spans import buffer_or_none
 from bowstring.errors import NotOnDevice, UsageError
 from bowstring.kernels import bitmap
 from bowstring.kernels.launch import launch, launch_shared
-from bowstring.kernels.variant.bytes import name_kinds
 from bowstring.kernels.variant.encoding import ARRAY
-from bowstring.kernels.variant.nested import ANY_COUNT, copy_slots, count_children
+from bowstring.kernels.variant.slots import ANY_COUNT, copy_slots, count_children, name_kinds
 from bowstring.limits import Limits, limits_or_default
 from bowstring.variant.column import VariantColumn, values_batch, variant_of
 from bowstring.variant.get import located_at

@@ -10,8 +10,8 @@ import numpy as np
 from bowstring.kernels.launch import launch
 from bowstring.kernels.variant import shred as kernels
 from bowstring.kernels.variant.encoding import OBJECT
-from bowstring.kernels.variant.nested import ANY_COUNT, count_children
 from bowstring.kernels.variant.shredded import place_groups
+from bowstring.kernels.variant.slots import ANY_COUNT, count_children
 from bowstring.variant.nested import CHILD, children_at, elements, ends_of
 from bowstring.variant.shredded.encode import Names
 from bowstring.variant.walk import Located

@@ -14,7 +14,7 @@ from bowstring.errors import InvalidBody, LimitExceeded, Unsupported, UsageError
 from bowstring.kernels import bitmap
 from bowstring.kernels.launch import launch, launch_shared
 from bowstring.kernels.variant import shred as kernels
-from bowstring.kernels.variant.bytes import VALUE, copy_bytes, measure_bytes
+from bowstring.kernels.variant.slots import VALUE, copy_bytes, measure_bytes
 from bowstring.limits import DEFAULT_LIMITS, Limits, limits_or_default
 from bowstring.variant.cast import target_of
 from bowstring.variant.column import check_mark, is_shredded, opened_of
