@@ -103,3 +103,28 @@ def test_a_handler_that_raises(serve: Callable[..., bow.Server], monkeypatch: py
         assert read(endpoint).num_rows == 1
     finally:
         logger.removeHandler(handler)
+
+
+def test_a_handler_that_raises_where_data_are_released(
+    serve: Callable[..., bow.Server], monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """What was read is freed, and its reader is counted out of all that it read, whatever a handler raises."""
+    caplog.set_level(logging.INFO, "bowstring")
+
+    def raises(record: logging.LogRecord) -> None:
+        if record.getMessage().startswith("released"):
+            raise RuntimeError(record.getMessage())
+
+    server = serve("unix:")
+    endpoints = tuple(server.publish(name, {"n": [1]}, readers=1) for name in "ab")
+    handler = logging.Handler()
+    monkeypatch.setattr(handler, "emit", raises)
+    logger = logging.getLogger("bowstring")
+    logger.addHandler(handler)
+    try:
+        with bow.connect(bow.Dataset(endpoints, SCHEMA)) as stream:
+            assert stream.read_all().num_rows == 2
+        server.wait_released(timeout=10.0)
+        until(lambda: server.stats.connections == server.pool.stats.in_use == 0)
+    finally:
+        logger.removeHandler(handler)

@@ -257,6 +257,15 @@ def test_parts_of_noise(data: bytes) -> None:
     assert sum(8 + len(metadata) + 24 * len(table) for metadata, table in parts) <= len(data)
 
 
+@pytest.mark.parametrize("verb", [Verb.ABORT, Verb.COMMIT])
+def test_no_numbers_of_slabs(well: bow.depot.Depot, client: DepotConnection, verb: Verb) -> None:
+    """An attempt that ends with noise where the slabs are named that its writer keeps is over all the same."""
+    begun(client)
+    with pytest.raises(bow.BowstringError):
+        client.ask(verb, END | {"kept": b"abc"}, WAIT)
+    until(lambda: well.status().datasets == (), "the attempt is over")
+
+
 def test_too_many_slabs(well: bow.depot.Depot, client: DepotConnection) -> None:
     """An attempt cannot borrow without end, and an amount without end is refused at once."""
     client.ask(Verb.BEGIN, BEGIN, WAIT)

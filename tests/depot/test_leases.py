@@ -118,10 +118,13 @@ def test_the_end_of_an_application(connect: Connect) -> None:
     assert depot.status().applications == ("another",)
 
 
-def test_a_killed_depot_is_held_again(connect: Connect) -> None:
-    """A driver that asks a depot that was started anew holds its application there, too."""
+@pytest.mark.parametrize("watches", [False, True])
+def test_a_killed_depot_is_held_again(connect: Connect, watches: bool) -> None:
+    """A driver that asks a depot that was started anew holds its application there, whoever is gone meanwhile."""
     depot = connect(options={"lease_seconds": 0.2})
-    depot.hold(APP, 0.3)
+    watched = subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE)
+    depot.hold(APP, 0.3, watch_pid=watched.pid if watches else None)
+    watched.communicate(b"\n")
     os.kill(depot.status().pid, 9)
     until(lambda: depot.status().applications == (APP,), "it is held again")
     endpoint = commit(depot, TABLE).endpoint

@@ -548,7 +548,11 @@ class Depot(Closing):
                 if self._listens is not None:
                     fresh.listen(self._listens[0], encrypted=self._listens[1])
                 for fields in list(self._held.values()):
-                    fresh.ask(Verb.HOLD, fields, _ANSWER_SECONDS)
+                    try:
+                        fresh.ask(Verb.HOLD, fields, _ANSWER_SECONDS)
+                    except errors.UsageError:  # the process that was watched is gone: the connection holds
+                        fields.pop("watch_pid", None)
+                        fresh.ask(Verb.HOLD, fields, _ANSWER_SECONDS)
                 with self._lock:
                     self._check()
                     self._main = fresh

@@ -283,9 +283,9 @@ def _gather(depot: DepotProcess, part: str, name: str) -> None:
 
 
 def _abort(client: Client, kept: bytes) -> None:
-    attempt = client.current()
+    attempt, numbers = client.current(), _numbers(kept)
     client.attempt = None
-    attempt.let_go(_numbers(kept))
+    attempt.let_go(numbers)
     client.depot.registry.over(attempt)
 
 

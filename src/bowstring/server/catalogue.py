@@ -484,10 +484,11 @@ class Publication:
         unused = not (self.active or self._looking)
         if unused and (self.replaced or self.withdrawn or satisfied) and not self.released:
             self.released = True
-            _log.info("released %r", self.name)
             self._source.release()
             if self.growth is not None:
                 self.growth.release()
+            with contextlib.suppress(Exception):  # whatever a handler of the user's raises
+                _log.info("released %r", self.name)
         self.offered = not (self.replaced or self.withdrawn or self.released)
         if self._expiry is not None and (self.withdrawn or self.released):
             job, self._expiry = self._expiry, None
