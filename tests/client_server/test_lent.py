@@ -43,9 +43,16 @@ def pool(device: FakeDevice) -> Iterator[Pool]:
 
 
 @pytest.fixture(params=["unix:", "inproc:"])
-def server(request: pytest.FixtureRequest, serve: Callable[..., bow.Server], pool: Pool) -> bow.Server:
-    """Return a server on a transport that hands over memory."""
-    return serve(request.param, pool=pool)
+def server(
+    request: pytest.FixtureRequest, serve: Callable[..., bow.Server], pool: Pool
+) -> Iterator[bow.Server]:
+    """Return a server on a transport that hands over memory; it hears of its readers' ends before its own.
+
+    Else it would keep for good what was lent to them.
+    """
+    server = serve(request.param, pool=pool)
+    yield server
+    until(lambda: server.stats.connections == 0)
 
 
 def allocated(device: FakeDevice, values: Any, kind: Any = "malloc") -> Any:

@@ -32,10 +32,12 @@ class Interrupted(BaseException):
     """What a handler of signals may raise."""
 
 
-def interrupted(call: Callable[[], _T], line: int, where: str = _OURS) -> tuple[_T | None, int]:
+def interrupted(
+    call: Callable[[], _T], line: int, where: str = _OURS, but: str = ""
+) -> tuple[_T | None, int]:
     """End a call before one of the lines of ours that it runs; return its result, and how many lines it has run.
 
-    Or of those of another file, or folder.
+    Or of those of another file, or folder, and not of a function that cleans up line by line.
     """
     seen = 0
 
@@ -48,7 +50,11 @@ def interrupted(call: Callable[[], _T], line: int, where: str = _OURS) -> tuple[
         return on_line
 
     before = sys.gettrace()
-    sys.settrace(lambda frame, *_: on_line if frame.f_code.co_filename.startswith(where) else None)
+    sys.settrace(
+        lambda frame, *_: (
+            on_line if frame.f_code.co_filename.startswith(where) and frame.f_code.co_name != but else None
+        )
+    )
     try:
         return call(), seen
     except Interrupted:

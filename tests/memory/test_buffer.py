@@ -31,6 +31,7 @@ from bowstring.memory import (
     owned_regions,
     wrap,
 )
+from bowstring.memory.region import register_region
 from bowstring.testing import fake_device
 
 
@@ -319,6 +320,51 @@ def test_regions_are_found_whatever_is_allocated_meanwhile() -> None:
     finally:
         sys.settrace(before)
     assert steps > 1000
+    assert not lost
+
+
+def test_a_region_is_found_that_comes_while_those_that_ended_are_forgotten() -> None:
+    """Between any two steps of a registration, one is made elsewhere, and found from then on, as all that live."""
+    places = iter(range(1 << 50, 1 << 60, 1 << 12))
+    lost: list[int] = []
+    alive: list[Region] = []
+    begun = taken = 0
+
+    def come() -> Region:
+        region = Region(cpu(), next(places), 1 << 12)
+        register_region(region)
+        alive.append(region)
+        return region
+
+    def meddle(frame: FrameType, event: str, _: object) -> Any:
+        nonlocal taken
+        frame.f_trace_opcodes = Path(frame.f_code.co_filename).name == "region.py"
+        if event == "opcode":
+            taken += 1
+            if taken == begun:
+                come()
+            found, _, _ = owned_regions(
+                np.array([each.address for each in alive]), np.ones(len(alive), np.int64)
+            )
+            if found != alive:
+                lost.append(begun)
+        return meddle
+
+    before = sys.gettrace()
+    while taken >= begun:
+        begun, taken = begun + 1, 0
+        ended = [come() for _ in range(80)]
+        alive.clear()
+        del ended
+        region = Region(cpu(), next(places), 1 << 12)
+        sys.settrace(meddle)
+        try:
+            register_region(region)
+        finally:
+            sys.settrace(before)
+        alive.append(region)
+        assert owned_regions(np.array([region.address]), np.ones(1, np.int64))[0] == [region]
+    assert begun > 50
     assert not lost
 
 

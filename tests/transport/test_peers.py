@@ -252,3 +252,19 @@ def test_waiting_sees_the_end(visit: Visit) -> None:
 def test_nobody_waits_for_the_end_of_this_process(unix_pair: tuple[Channel, Channel]) -> None:
     """A peer in this process is known to live at once, however long its end may be waited for."""
     assert not unix_pair[0].peer.exited(1000.0)  # longer than any test may run
+
+
+def test_a_number_that_is_noted_does_not_hold_a_peer(unix_pair: tuple[Channel, Channel]) -> None:
+    """What a loop notes of a peer that it watches keeps no descriptor open once the peer is closed."""
+    peer, noted = unix_pair[0].peer, list[int]()
+
+    def what() -> str:
+        with contextlib.suppress(FileNotFoundError):
+            return os.readlink(f"/proc/self/fd/{noted[0]}")
+        return ""
+
+    assert peer.watch(noted.extend)
+    assert "pidfd" in what()
+    peer.close()
+    assert "pidfd" not in what()
+    assert not peer.watch(noted.extend)

@@ -19,10 +19,11 @@ from hypothesis import strategies as st
 
 from bowstring.errors import BrokenError, ClosedError, DeadlineExceeded, LimitExceeded, ProtocolError
 from bowstring.limits import DEFAULT_LIMITS
-from bowstring.transport import Channel, Message, Peer
+from bowstring.transport import Channel, Message, Peer, sockets
 from bowstring.transport.header import HEADER_BYTES, pack_header
 from bowstring.transport.tcp import TcpChannel
 from bowstring.transport.unix import UnixChannel
+from tests.faults.interrupting import interrupted as interrupted_before
 from tests.transport.kit import in_thread
 from tests.transport.kit.harness import PATIENCE
 
@@ -193,6 +194,39 @@ def test_interrupt(raw: Raw, interrupted: Callable[..., object]) -> None:
         channel.send([Message(None)], PATIENCE)
     while peer.recv(1 << 20):
         pass
+
+
+@pytest.mark.parametrize("peeked", [0, 16_000])
+@pytest.mark.parametrize("way", ["receive", "receive_whole"])
+def test_an_interrupt_before_any_line_of_a_read(raw: Raw, way: str, peeked: int) -> None:
+    """Nothing is lost or changed but what the interrupted call would have returned, or the channel says so."""
+    bodies = [bytes([number]) * size for number, size in enumerate([4000, 4121, 9000, 20_000, 5, 6])]
+    # What is read at once, 8 KiB, ends one byte before the end of a header.
+    assert len(b"".join(frame(body) for body in bodies[:2])) + HEADER_BYTES == 8193
+    for before in itertools.count():
+        channel, peer = raw()
+        peer.sendall(b"".join(frame(body, None) for body in bodies))
+        seen: list[bytes] = []
+
+        def read(channel: UnixChannel = channel, seen: list[bytes] = seen) -> None:
+            if peeked and not seen:
+                channel.peek(PATIENCE, peeked)
+            while received := channel.receive(0.0) if way == "receive" else channel.receive_whole():
+                seen.append(bytes(received.body))
+
+        _, lines = interrupted_before(read, before, sockets.__file__, but="reading")
+        try:
+            read()
+        except BrokenError:
+            assert seen == bodies[: len(seen)], before
+        else:
+            kept = [body for body in bodies if body in seen]
+            assert (seen, len(kept) >= len(bodies) - 1) == (kept, True), before
+        channel.close()
+        peer.close()
+        if lines <= before:
+            break
+    assert seen == bodies
 
 
 def test_descriptor_is_closed_by_its_last_user(raw: Raw) -> None:

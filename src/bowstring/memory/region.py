@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import bisect
+import collections
+import operator
 import weakref
 from typing import TYPE_CHECKING, Any, Final, NoReturn, Protocol
 
@@ -200,10 +202,11 @@ def private_region(nbytes: int) -> Region:
     return Region(cpu(), memory.__array_interface__["data"][0], nbytes, owner=memory, private=True)
 
 
-# The regions that this process made and uses now, by address; and these addresses in order, of which some may have
-# ended. That list changes by single operations of C code alone, as a finalizer may make a region at any time.
+# The regions that this process made and uses now, by address; and these addresses in order, in the one list of
+# `_starts`, of which some may have ended. A list only grows, and another takes its place, by single operations of C
+# code alone: a finalizer, or another thread, may make a region at any time.
 _registered: weakref.WeakValueDictionary[int, Region] = weakref.WeakValueDictionary()
-_starts: list[int] = []
+_starts: Final[list[list[int]]] = [[]]
 _FEW_ENDED: Final = 64
 # The same by UUID; and by address, the mappings by which this process reads some of them: of a server of its own.
 pooled: Final[weakref.WeakValueDictionary[bytes, Region]] = weakref.WeakValueDictionary()
@@ -212,15 +215,14 @@ mapped_here: Final[weakref.WeakValueDictionary[int, Region]] = weakref.WeakValue
 
 def register_region(region: Region) -> None:
     """Let :func:`owned_regions` find a region of a pool, until it is collected."""
-    global _starts  # noqa: PLW0603  swapped by one assignment
     _registered[region.address] = region
     if region.slab is not None:
         pooled[region.slab.uuid] = region
-    _enter(_starts, region.address)
-    if len(_starts) > 2 * len(_registered) + _FEW_ENDED:
-        _starts = fresh = sorted(reference.key for reference in _registered.valuerefs())
-        for reference in _registered.valuerefs():  # what came between was entered in the former list
-            _enter(fresh, reference.key)
+    _enter(_starts[0], region.address)
+    if len(_starts[0]) > 2 * len(_registered) + _FEW_ENDED:
+        # What is registered when they are sorted is in the new list, and what comes later is entered there.
+        addresses: Any = _registered.data  # type: ignore[attr-defined]
+        collections.deque(map(operator.setitem, (_starts,), (0,), map(sorted, (addresses,))), 0)
 
 
 def _enter(starts: list[int], address: int) -> None:
@@ -246,7 +248,7 @@ def _region_at(starts: list[int], address: int, nbytes: int) -> Region | None:
 
 def allocated_region(address: int, nbytes: int) -> Region | None:
     """Return the region of a pool in which another library allocated a piece of memory."""
-    region = _region_at(_starts, address, nbytes)
+    region = _region_at(_starts[0], address, nbytes)
     return region if region is not None and region.allocation else None
 
 
@@ -258,7 +260,7 @@ def owned_regions(
     What other libraries allocated from a pool, and write, is not among them. Returns these, and int64, shape
     ``(n,)``: for each piece the index of its region, or -1, and the offset in it.
     """
-    starts = _starts
+    starts = _starts[0]
     regions: dict[int, Region] = {}
     places: dict[int, int] = {}
     index, offsets = [-1] * len(addresses), [0] * len(addresses)

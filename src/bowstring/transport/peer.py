@@ -129,7 +129,7 @@ class Peer:
         """
         pidfd = self.pidfd
         if pidfd is not None:
-            register([pidfd])
+            register([int(pidfd)])  # the number alone: a reference would hold it open
         return pidfd is not None
 
     def close(self) -> None:

@@ -96,7 +96,9 @@ class StreamChannel(InUse, Channel):
         self.address = address
         self.peer = peer
         self.limits = limits
-        self._begin_use()
+        # What came beside bytes and was not claimed yet.
+        self._arrivals: collections.deque[Any] = collections.deque()
+        self._begin_use()  # another thread may fork from here on
         self._turn = threading.Lock()
         # What `send_soon` could not send, and since when nothing of it moved.
         self._left: collections.deque[Run] = collections.deque()
@@ -110,8 +112,6 @@ class StreamChannel(InUse, Channel):
         # When the last bytes of a message came whose rest `receive_whole` waits for; 0 for none.
         self._begun = 0.0
         self.position = 0  # bytes of the stream that were taken out of the read-ahead or landed
-        # What came beside bytes and was not claimed yet.
-        self._arrivals: collections.deque[Any] = collections.deque()
         # Whether all that was read is in the read-ahead; an interrupt at any other time loses the framing.
         self._settled = True
         # What broke it, in words: an error would keep the frames that it passed, and the buffers in them.
@@ -416,6 +416,7 @@ class StreamChannel(InUse, Channel):
 
     def _put_back(self, begun: bytes | memoryview, room: int = 0) -> None:
         """Let the read-ahead begin with these bytes, however many they are."""
+        settled, self._settled = self._settled, False
         begun = bytes(begun)  # which may lie there already
         room = max(_READ_AHEAD, len(begun), room)
         if len(self._ahead) != room:
@@ -423,6 +424,7 @@ class StreamChannel(InUse, Channel):
             self._ahead_view = memoryview(self._ahead)
         self._start, self._end = 0, len(begun)
         self._ahead_view[: self._end] = begun
+        self._settled = settled
 
     def _wait(self, timeout: int) -> bool:
         """Wait until the socket is readable or the peer's process is gone; say whether it is gone."""
