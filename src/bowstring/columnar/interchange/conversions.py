@@ -110,7 +110,13 @@ def polars_frame(data: pa.Table | pa.RecordBatch, polars: Any) -> Any:
     if isinstance(data, pa.RecordBatch):
         data = pa.Table.from_batches([data])
     columns = [_fitted_column(*each, polars) for each in zip(data.schema, data.columns, strict=True)]
-    data = pa.Table.from_arrays(columns, names=data.schema.names)
+    # What stays as it is keeps its metadata, which say what an enumeration is of.
+    fields = [
+        field if column.type == field.type else pa.field(field.name, column.type)
+        for field, column in zip(data.schema, columns, strict=True)
+    ]
+    if columns:  # else the number of rows is all there is
+        data = pa.Table.from_arrays(columns, schema=pa.schema(fields))
     frame, refused = _taken(data, polars)
     if refused is None:
         return frame
