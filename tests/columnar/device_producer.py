@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import ctypes
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from typing import Any
 
 import pyarrow as pa
@@ -39,7 +39,7 @@ class Producer:
     Its capsule has no destructor, as that would be Python code: the test holds the producer.
     """
 
-    def __init__(self, schema: pa.Schema, batches: Sequence[Batch], fail: str | None = None) -> None:
+    def __init__(self, schema: pa.Schema, batches: Iterable[Batch], fail: str | None = None) -> None:
         self.schema = schema
         self.fail = fail
         self.given = 0

@@ -79,6 +79,20 @@ def test_memory_goes_back_batch_by_batch(device: FakeDevice) -> None:
     assert regions[1]() is None
 
 
+def test_memory_of_the_host_goes_back_before_the_stream_ends(device: FakeDevice) -> None:
+    """A batch of the host that is dropped goes at once, while the stream goes on with those of a device."""
+    mixed = [Batch.from_arrow(TABLES[0]), *on(device)[1:3]]
+    region = weakref.ref(batch_parts(mixed[0]).spans.regions[0])
+    producer = Producer(SCHEMA, (mixed.pop(0) for _ in range(3)))
+    _, taken = batches(producer)
+    first, second = next(taken), next(taken)
+    del first
+    gc.collect()
+    assert region() is None
+    assert second.to_arrow().equals(TABLES[1])
+    assert next(taken).to_arrow().equals(TABLES[2])
+
+
 @pytest.mark.parametrize(
     ("fail", "said"), [("next", "the disk is on fire"), ("silent", "Input/output error")]
 )

@@ -11,6 +11,7 @@ import pyarrow as pa
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from polars.testing import assert_frame_equal
 
 import bowstring as bow
 from bowstring import Batch
@@ -126,3 +127,14 @@ def test_types_of_polars_that_arrow_lacks_name_their_column(dtype: Any) -> None:
     for take in (bow.put, Batch.from_arrow):
         with pytest.raises(UsageError, match="'wide'"):
             take(frame)
+
+
+def test_enumerations_and_rows_without_columns_stay() -> None:
+    """What a column's metadata say to polars reaches it, beside columns that are given in another type, too."""
+    frame = pl.DataFrame({"size": pl.Series(["S", "L"], dtype=pl.Enum(["S", "M", "L"]))})
+    table = frame.to_arrow()
+    assert_frame_equal(Batch.from_arrow(table).to_polars(), frame)
+    seconds = table.append_column("seconds", pa.array([1, 2], pa.duration("s")))
+    assert Batch.from_arrow(seconds).to_polars().schema["size"] == frame.schema["size"]
+    bare = pa.RecordBatch.from_struct_array(pa.array([{}] * 5, pa.struct([])))
+    assert Batch.from_arrow(bare).to_polars().height == len(pl.from_arrow(pa.Table.from_batches([bare])))

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from bowstring import ipc
 from bowstring.columnar.batch import Batch
-from bowstring.columnar.parts import make_batch
+from bowstring.columnar.parts import batch_parts, make_batch
 from bowstring.errors import InvalidBody, InvalidMetadata, Truncated, UsageError
 from bowstring.ipc.dictionary.reader import GrowingValues
 from bowstring.ipc.flatbuf.footer import Block, encode_footer, read_footer
@@ -111,6 +111,20 @@ def test_values_grow_as_pyarrow_joins_them(
         found.validate(full=True)
         assert found.equals(expected.slice(0, len(found)))
     assert len(given_out[-1]) == len(expected)
+
+
+@given(counts=st.lists(st.integers(0, 3), min_size=2, max_size=5), known=st.data())
+def test_values_whose_nulls_were_not_counted_grow(counts: list[int], known: st.DataObject) -> None:
+    """A null count of -1 says that nobody counted: nulls of all parts stay, whichever of them say how many."""
+    arrays = [pa.array(["word", *[None] * count]) for count in counts]
+    parts = [Batch.from_arrow(pa.RecordBatch.from_arrays([array], ["values"])) for array in arrays]
+    for part in parts:
+        if known.draw(st.booleans()):
+            batch_parts(part).nodes[0, 1] = -1
+    values = GrowingValues(parts[0])
+    for part in parts[1:]:
+        values.append(part)
+    assert values.batch()[0].to_arrow().equals(pa.concat_arrays(arrays))
 
 
 def _bases(batches: list[Batch], buffer: int) -> int:

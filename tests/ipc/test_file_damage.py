@@ -8,8 +8,11 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from bowstring import ipc
 from bowstring.errors import (
@@ -112,6 +115,20 @@ def _blocks(file: bytes) -> tuple[list[Block], list[Block], int]:
     footer = read_footer(open_source(file), len(file), DEFAULT_LIMITS)
     tables = [[Block(*block) for block in table.tolist()] for table in (footer.dictionaries, footer.batches)]
     return tables[0], tables[1], footer.start
+
+
+@given(count=st.integers(1, 40), value=st.integers(1, 255))
+def test_footers_hold_nothing_of_other_memory(count: int, value: int) -> None:
+    """What pads the blocks of a footer is zero, whatever lay there before: a file says nothing of its writer."""
+    schema = encode_schema(pa.schema({"n": pa.int8()}))
+    before = [np.full(24 * count, value, np.uint8) for _ in range(9)]
+    del before  # memory that is free again
+    footer = encode_footer(schema, [], [Block(64 * at, 64, 0) for at in range(count)])
+    table = Tables(footer)
+    root = table.follow(0, "Footer")
+    start, _ = table.vector(root, table.slots(root, "Footer")[3], 24, "Footer.recordBatches")
+    blocks = np.frombuffer(footer, np.uint8, 24 * count, start).reshape(count, 24)
+    assert not blocks[:, 12:16].any()
 
 
 @pytest.mark.parametrize("write", [by_pyarrow, by_bowstring])

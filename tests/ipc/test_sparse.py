@@ -337,6 +337,8 @@ MISFITS: dict[str, tuple[str, tuple[Any, ...], tuple[int, ...]]] = {
     "axes": ("csf", ([1], [[0, 1]], [[0], [0]], (2, 2), [0, 0]), ()),
     "levels": ("csf", ([1], [], [[0], [0]]), (2, 2)),
     "one level": ("csf", ([1], [], [[0]]), (2,)),
+    "missing level": ("csf", ([1, 2], [[0, 1, 2]], [[0, 1]]), (2, 3)),
+    "level too many": ("csf", ([1, 2], [[0, 1, 2]], [[0, 1], [0, 1], [0, 1]]), (2, 3)),
     "leaves": ("csf", ([1, 2], [[0, 1]], [[0], [0]]), (2, 2)),
     "no dimensions": ("coo", ([], np.empty((0, 0), int)), ()),
     "negative extent": ("csr", ([], [0], []), (-1, 2)),

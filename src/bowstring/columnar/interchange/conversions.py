@@ -109,8 +109,15 @@ def polars_frame(data: pa.Table | pa.RecordBatch, polars: Any) -> Any:
     """Return a ``polars.DataFrame``; a copy is made of what polars cannot take as it is."""
     if isinstance(data, pa.RecordBatch):
         data = pa.Table.from_batches([data])
-    columns = [_fitted_column(*each, polars) for each in zip(data.schema, data.columns, strict=True)]
-    data = pa.Table.from_arrays(columns, names=data.schema.names)
+    own = data.columns
+    columns = [_fitted_column(*each, polars) for each in zip(data.schema, own, strict=True)]
+    if any(new is not column for new, column in zip(columns, own, strict=True)):
+        # What stays as it is keeps its metadata, which say what an enumeration is of.
+        fields = [
+            field if new is column else pa.field(field.name, new.type)
+            for field, new, column in zip(data.schema, columns, own, strict=True)
+        ]
+        data = pa.Table.from_arrays(columns, schema=pa.schema(fields))
     frame, refused = _taken(data, polars)
     if refused is None:
         return frame
@@ -159,7 +166,8 @@ def _fitted_column(field: pa.Field, column: pa.ChunkedArray, polars: Any) -> pa.
             where=where,
             hint=_HINT,
         ) from error
-    return pa.chunked_array(fitted)
+    unchanged = all(new is chunk for new, chunk in zip(fitted, chunks, strict=True))
+    return column if unchanged else pa.chunked_array(fitted)
 
 
 def _fitted(array: Any, polars: Any) -> Any:

@@ -130,7 +130,7 @@ class _Walk:
         last = [self.pointers[int(rows[at])] + counted[node] * width for node, at, width, _ in wanted]
         if last:  # of a device one read
             begin, widths = min(last), [each.width for each in wanted]
-            nbytes = max(last) - begin + max(widths)
+            nbytes = max(map(sum, zip(last, widths, strict=True))) - begin
             region = foreign_region(begin, nbytes, self.owner, self.device)
             whole = Spans(np.array([(0, 0, nbytes)], np.int64), [region])
             at = [address - begin for address in last]
@@ -349,9 +349,10 @@ def _batches(
             except pa.ArrowException as error:
                 what = "a batch of a stream is not what its schema says"
                 raise UsageError(what, found=str(error)) from error
-            yield importer.batch(host)
-            continue
-        batch = importer.device_batch(named, capsule)
+            batch: AnyBatch | None = importer.batch(host)
+            del host
+        else:
+            batch = importer.device_batch(named, capsule)
         assert batch is not None
         del capsule
         yield batch

@@ -184,10 +184,11 @@ class GrowingValues:
         return self._batch
 
     def _joined(self) -> Batch:
-        nodes = self._first.layout.nodes
-        if len(nodes) > 1 or nodes[0].buffer_kinds not in _GROW_IN_PLACE or self.nodes[0, 1]:
+        nodes, parts = self._first.layout.nodes, [self._first, *self._deltas]
+        has_nulls = any(batch_parts(part).nodes[0, 1] for part in parts)  # -1 is unknown
+        if len(nodes) > 1 or nodes[0].buffer_kinds not in _GROW_IN_PLACE or has_nulls:
             self._flat = None
-            return _join([self._first, *self._deltas])
+            return _join(parts)
         if self._flat is None:
             self._flat = _FlatColumn(self._first)
         for delta in self._deltas:

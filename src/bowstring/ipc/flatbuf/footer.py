@@ -150,9 +150,6 @@ def encode_footer(
     tail = schema + bytes(-len(schema) % 8)
     builder = Builder(tail)
     pairs = Reference(builder.key_values(metadata)) if metadata else None
-    blocks = [
-        Reference(builder.elements(np.array(each, _BLOCK).tobytes(), _BLOCK.itemsize))
-        for each in (dictionaries, batches)
-    ]
+    blocks = [Reference(builder.structs("qi4xq", rows)) for rows in (dictionaries, batches)]
     table = Reference(len(tail) - decode_message(schema).header)
     return builder.finish(builder.table([Scalar("h", version), table, *blocks, pairs]))

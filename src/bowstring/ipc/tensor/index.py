@@ -116,6 +116,7 @@ class SparseIndex:
             )
         nodes = [*shape[self.axes[0] :][:lines], *(positions.size for positions in self.indices)]
         ranges = len(self.indptr)
+        _count("levels of indices", len(self.indices), depth - (self.format in ("csr", "csc")))
         _count("levels of ranges", ranges, 0 if self.format == "coo" else depth - 1)
         for level, size in enumerate(nodes):
             if level < ranges:
