@@ -419,3 +419,22 @@ def test_row_groups_that_are_read_together_do_not_disturb_each_other(tmp_path: P
     for _ in range(60):
         with bow.parquet.read(path) as stream:
             assert pa.table(stream).equals(table)
+
+
+@pytest.mark.skipif(not Path("/proc/self/io").exists(), reason="Linux counts what is read")
+def test_of_a_file_elsewhere_only_what_is_needed_is_read(tmp_path: Path) -> None:
+    """A small column of each row group of a file system's file takes a few requests, and no bytes of the others."""
+    numbers = np.random.default_rng(0).integers(0, 1 << 60, 1 << 18)
+    columns = {f"c{number}": numbers for number in range(8)}
+    path = tmp_path / "x.parquet"
+    pq.write_table(pa.table({"small": numbers % 2, **columns}), path, row_group_size=1 << 16)
+    assert path.stat().st_size > 12 << 20
+
+    def read_bytes() -> int:
+        text = Path("/proc/self/io").read_text()
+        return int(text.partition("rchar: ")[2].split()[0])
+
+    before = read_bytes()
+    with bow.parquet.read(f"file://{path}", columns=["small"]) as stream:
+        assert stream.read_all().num_rows == len(numbers)
+    assert read_bytes() - before < 2 << 20
