@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import base64
 import decimal
+import gc
 import io
+import time
 from typing import Any
 
 import pyarrow as pa
@@ -305,6 +307,24 @@ def test_a_column_that_cannot_be_read_refuses_itself(name: str) -> None:
     found = bow.parquet.read_schema(file).columns
     assert {column.path[0] for column in found if column.arrow is None} == {"bad"}
     assert {column.path[0] for column in found if column.arrow is not None} == {"id", "z"}
+
+
+def test_what_is_read_in_two_ways_is_let_go_of_at_once() -> None:
+    """Decimals that pyarrow refuses at first leave no memory behind that waits for the garbage collector."""
+    table = pa.table({"d": pa.array([bytes(40)] * 100_000, pa.binary())})
+    fields: dict[str, Any] = {"logical": decimal_type(10, 2), "precision": 10, "scale": 2}
+    file = patched(table, lambda schema: renamed(schema, "d", **fields))
+    gc.collect()
+    gc.disable()
+    try:
+        before = pa.total_allocated_bytes()
+        assert read(file).nbytes > 1 << 20
+        deadline = time.monotonic() + 10
+        while pa.total_allocated_bytes() - before > 1 << 19 and time.monotonic() < deadline:
+            time.sleep(0.01)
+        assert pa.total_allocated_bytes() - before <= 1 << 19
+    finally:
+        gc.enable()
 
 
 @pytest.mark.parametrize("is_wide", [False, True])

@@ -246,6 +246,25 @@ def test_batches_live_on() -> None:
             other.read_next_batch()
 
 
+def test_a_row_group_is_measured_by_all_that_is_read_of_it() -> None:
+    """Also where columns are read apart: values by path, or what a filter compares, and the others."""
+    rows = 20_000
+    documents = bow.variant.from_python([{"a": number, "b": "x" * 100} for number in range(rows)], name="v")
+    texts = pa.array([f"{number:0100d}" for number in range(rows)])
+    data = io.BytesIO()
+    table = pa.table({"v": documents.to_arrow(), "t": texts, "u": texts})
+    bow.parquet.write(table, data, use_dictionary=False)
+    path = bow.variant.path("v", "$.a", pa.int64())
+    for options in ({"columns": [path, "t"]}, {"columns": ["t"], "filters": [("u", ">=", "0")]}):
+        for window, is_whole in ((3 << 20, False), (64 << 20, True)):
+            limits = bow.DEFAULT_LIMITS.replace(window_bytes=window)
+            with bow.parquet.read(data.getvalue(), limits=limits, **options) as stream:
+                batches = list(stream)
+            assert [batch.num_rows for batch in batches] == [rows] if is_whole else len(batches) > 1
+            assert sum(batch.num_rows for batch in batches) == rows
+            assert batches[0].to_arrow()["t"][0].as_py() == "0" * 100
+
+
 def test_a_stream_given_up_leaves_nothing(tmp_path: Path) -> None:
     """A stream that is dropped in the midst of reading ends its threads and closes its file."""
     path = tmp_path / "x.parquet"
@@ -419,3 +438,22 @@ def test_row_groups_that_are_read_together_do_not_disturb_each_other(tmp_path: P
     for _ in range(60):
         with bow.parquet.read(path) as stream:
             assert pa.table(stream).equals(table)
+
+
+@pytest.mark.skipif(not Path("/proc/self/io").exists(), reason="Linux counts what is read")
+def test_of_a_file_elsewhere_only_what_is_needed_is_read(tmp_path: Path) -> None:
+    """A small column of each row group of a file system's file takes a few requests, and no bytes of the others."""
+    numbers = np.random.default_rng(0).integers(0, 1 << 60, 1 << 18)
+    columns = {f"c{number}": numbers for number in range(8)}
+    path = tmp_path / "x.parquet"
+    pq.write_table(pa.table({"small": numbers % 2, **columns}), path, row_group_size=1 << 16)
+    assert path.stat().st_size > 12 << 20
+
+    def read_bytes() -> int:
+        text = Path("/proc/self/io").read_text()
+        return int(text.partition("rchar: ")[2].split()[0])
+
+    before = read_bytes()
+    with bow.parquet.read(f"file://{path}", columns=["small"]) as stream:
+        assert stream.read_all().num_rows == len(numbers)
+    assert read_bytes() - before < 2 << 20

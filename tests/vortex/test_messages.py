@@ -26,6 +26,7 @@ from bowstring.errors import (
     Unsupported,
 )
 from bowstring.ipc.flatbuf.builder import Builder, Reference, Scalar
+from bowstring.ipc.flatbuf.reader import Tables
 from bowstring.vortex.dtype import Kind, decode_dtype, encode_dtype, of_schema, primitive
 from bowstring.vortex.message import (
     Message,
@@ -137,6 +138,36 @@ def test_a_type_that_unfolds_is_not_kept(levels: int, count: int, name: str, *, 
     del first
     gc.collect()
     assert (known() is not None) == is_kept
+
+
+class Watched(np.ndarray):  # type: ignore[type-arg]
+    """Memory whose end can be seen."""
+
+
+def tables_alive() -> int:
+    return sum(isinstance(each, Tables) for each in gc.get_objects())
+
+
+@pytest.mark.parametrize("compress", [False, True])
+def test_what_was_written_is_let_go_of_at_once(*, compress: bool) -> None:
+    """Without the garbage collector, as soon as the writer is done; so is the header of what was read."""
+    gc.collect()
+    gc.disable()
+    try:
+        memory = np.arange(5000).view(Watched)
+        array = pa.Array.from_buffers(pa.int64(), len(memory), [None, pa.py_buffer(memory)])
+        known = weakref.ref(memory)
+        sink = io.BytesIO()
+        with bow.vortex.VortexWriter(sink, pa.schema({"a": pa.int64()}), compress=compress) as writer:
+            writer.write_table(pa.table({"a": array}))
+        del memory, array, writer
+        assert known() is None
+        with bow.vortex.open_stream(sink.getvalue()) as stream:
+            before = tables_alive()
+            assert [batch.to_arrow().num_rows for batch in stream] == [5000]
+            assert tables_alive() == before
+    finally:
+        gc.enable()
 
 
 def test_buffer_messages_are_read_message_by_message() -> None:

@@ -236,14 +236,14 @@ class OpenFile:
             return self._guarded(index, selection, size)
         with self._translated():
             rows = self.row_group_rows(index)
-            for metadata in self._ways(selection):
+            ways = self._ways(selection)
+            for metadata in ways:
                 try:
                     table = self._whole(metadata, [index], selection.leaves)
                     break
-                except _OF_PYARROW as error:
-                    failure = error
-            else:
-                raise self._blamed(failure, [index], selection) from failure
+                except _OF_PYARROW as error:  # kept no longer: it keeps this frame, and so the table
+                    if metadata is ways[-1]:
+                        raise self._blamed(error, [index], selection) from error
             _check_rows(rows, table.num_rows, selection, [index])
             return _batches(table, selection, rows)
 

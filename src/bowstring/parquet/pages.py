@@ -57,7 +57,12 @@ class PageReader:
             math.ceil(min(limits.decompression_ratio, _MOST)),
         )
         self._begin = 0
+        self._end = 0  # of all chunks that are read one after the other
         self._data: Any = b""
+        # Of one chunk: its facts, then those of its pages; and the levels of a header.
+        self._known = np.empty(int(kernel.FACTS) + _PAGES * int(kernel.PAGE), np.int64)
+        self._table = self._known[int(kernel.FACTS) :].reshape(_PAGES, int(kernel.PAGE))
+        self._room = np.empty(int(kernel.ROOM), np.int64)
 
     def read(self, chunks: Any, begins: Any, wanted: Any, levels: Any) -> Any:
         """Return the facts of the pages of column chunks: see :mod:`bowstring.kernels.parquet.pages`."""
@@ -68,6 +73,7 @@ class PageReader:
         facts[:, kernel.END] = begins + np.maximum(chunks[:, footer.COMPRESSED], 0)
         facts[:, kernel.WANTED] = wanted
         facts[:, kernel.STATUS] = kernel.MORE
+        self._end = int(facts[:, kernel.END].max(initial=0)) + int(kernel.SLACK)
         for chunk in np.argsort(begins, kind="stable").tolist():
             codec = int(chunks[chunk, footer.CODEC])
             for table in self._tables(facts[chunk]):
@@ -83,7 +89,7 @@ class PageReader:
         begin = at - self._begin
         if 0 <= begin <= len(self._data) - size:
             return self._data[begin : begin + size]
-        nbytes = max(size, self._window) if keep else size
+        nbytes = max(size, min(self._window, self._end - at)) if keep else size
         data = np.frombuffer(self._source.read_at(nbytes, at), np.uint8)
         if keep:
             self._data, self._begin = data, at
@@ -91,17 +97,15 @@ class PageReader:
 
     def _tables(self, facts: Any) -> Iterator[Any]:
         """Read a chunk page by page, on from where its facts are; yield what the headers of data pages say."""
-        known = np.empty(int(kernel.FACTS) + _PAGES * int(kernel.PAGE), np.int64)
+        known, table = self._known, self._table
         known[: int(kernel.FACTS)] = facts
-        table = known[int(kernel.FACTS) :].reshape(_PAGES, int(kernel.PAGE))
-        room = np.empty(int(kernel.ROOM), np.int64)
         size = self._window
         while facts[kernel.STATUS] == kernel.MORE:
             at = int(facts[kernel.AT])
             most = min(size, int(facts[kernel.END]) + int(kernel.SLACK) - at)
             data = self._bytes(most, at, keep=True)
             known[kernel.PAGES] = 0
-            launch(kernel.read_pages, 1, data, at, *self._bounds, _PAGES, known, room)
+            launch(kernel.read_pages, 1, data, at, *self._bounds, _PAGES, known, self._room)
             facts[: int(kernel.DELTA_BYTES)] = known[: int(kernel.DELTA_BYTES)]
             yield table[: int(known[kernel.PAGES])]
             if facts[kernel.STATUS] != kernel.MORE:

@@ -374,6 +374,9 @@ class ParquetStream(SequentialReader):
                 self._warn()
                 raise EndOfStream("the stream has no more batches")
             due = self._due.popleft()
+            if due.nbytes > self._limits.window_bytes:  # together, whatever each of its columns has
+                self._ready = self._in_pieces(due, None)
+                continue
             try:
                 batches = due.plan.whole(due.group) if due.read is None else _awaited(due.read)
             except TooLargeError as error:

@@ -49,7 +49,8 @@ def meant_elements(footer: Footer) -> list[Meant]:
             continue
         try:
             # Most columns have a type that another has, too: it is looked up once.
-            meaning, error = meaning_of(element._replace(name="", repetition=None, field_id=None)), None
+            alike = element._replace(name="", repetition=None, field_id=None, unknown=())
+            meaning, error = meaning_of(alike), None
         except InvalidMetadata as refused:
             meaning, error = Meaning(shown=PLAIN), refused.with_traceback(None)
         at = leaf if is_leaf else leaf + 1

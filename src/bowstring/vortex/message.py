@@ -12,6 +12,7 @@ carry neither types nor lengths: those follow from the rule of the node above.
 from __future__ import annotations
 
 import enum
+import itertools
 import struct
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
@@ -26,7 +27,7 @@ from bowstring.limits import DEFAULT_LIMITS, Limits, most_decompressed
 from bowstring.memory import Buffer
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterator, Sequence
 
 
 ALIGNMENT: Final = 64
@@ -310,34 +311,31 @@ def read_body(message: Message, body: Buffer, limits: Limits) -> Body:
                 found=at,
                 where=f"{index}",
             )
-    return Body(body, _read_nodes(tables, message.encodings, limits, top), tuple(stored), data)
+    node = _read_node(tables, message.encodings, limits, top, 1, itertools.count(1))
+    return Body(body, node, tuple(stored), data)
 
 
-def _read_nodes(tables: Tables, encodings: Sequence[str], limits: Limits, root: int) -> ArrayNode:
-    count = 0
-
-    def read(table: int, depth: int) -> ArrayNode:
-        nonlocal count
-        count += 1
-        if count > limits.columns or depth > limits.depth:
-            raise LimitExceeded(
-                "an array has too many nodes, or they nest too deeply",
-                expected=f"at most {limits.columns} nodes and {limits.depth} levels",
-            )
-        encoding, metadata, children, buffers, stats, *_ = tables.slots(table, "ArrayNode")
-        number = tables.scalar(table, encoding, "H", 0, "ArrayNode.encoding")
-        start, size = tables.vector(table, metadata, 1, "ArrayNode.metadata")
-        first, own = tables.vector(table, buffers, 2, "ArrayNode.buffers")
-        child_tables = tables.tables(table, children, "ArrayNode.children")
-        return ArrayNode(
-            encodings[number] if number < len(encodings) else f"unknown encoding number {number}",
-            tables.data[start : start + size],
-            struct.unpack_from(f"<{own}H", tables.data, first),
-            tuple([read(child, depth + 1) for child in child_tables]),
-            tables.reference(table, stats, "ArrayNode.stats"),
+def _read_node(
+    tables: Tables, encodings: Sequence[str], limits: Limits, table: int, depth: int, numbers: Iterator[int]
+) -> ArrayNode:
+    """Read a node and those in it, of which each takes the next of the `numbers`."""
+    if next(numbers) > limits.columns or depth > limits.depth:
+        raise LimitExceeded(
+            "an array has too many nodes, or they nest too deeply",
+            expected=f"at most {limits.columns} nodes and {limits.depth} levels",
         )
-
-    return read(root, 1)
+    encoding, metadata, children, buffers, stats, *_ = tables.slots(table, "ArrayNode")
+    number = tables.scalar(table, encoding, "H", 0, "ArrayNode.encoding")
+    start, size = tables.vector(table, metadata, 1, "ArrayNode.metadata")
+    first, own = tables.vector(table, buffers, 2, "ArrayNode.buffers")
+    inside = tables.tables(table, children, "ArrayNode.children")
+    return ArrayNode(
+        encodings[number] if number < len(encodings) else f"unknown encoding number {number}",
+        tables.data[start : start + size],
+        struct.unpack_from(f"<{own}H", tables.data, first),
+        tuple([_read_node(tables, encodings, limits, child, depth + 1, numbers) for child in inside]),
+        tables.reference(table, stats, "ArrayNode.stats"),
+    )
 
 
 class Piece(NamedTuple):
@@ -370,39 +368,43 @@ def array_message(root: Piece, rows: int) -> list[Any]:
     encodings: dict[str, int] = {}
     placed: list[tuple[int, int, int, int]] = []
     parts: list[Any] = []
-    end = 0
-
-    def written(piece: Piece) -> int:
-        nonlocal end, parts
-        number = encodings.setdefault(piece.encoding, len(encodings))
-        first = len(placed)
-        for buffer, alignment in piece.buffers:
-            view = memoryview(buffer)
-            if len(placed) > 0xFFFF or view.nbytes > 0xFFFFFFFF:
-                raise LimitExceeded(
-                    "an array message of Vortex",
-                    expected="at most 65,536 buffers of less than 4 GiB",
-                    found=f"buffer {len(placed)} of {view.nbytes} bytes",
-                    hint="Write smaller batches.",
-                )
-            padding = -end % ALIGNMENT
-            placed.append((padding, alignment.bit_length() - 1, _NONE, view.nbytes))
-            parts += [bytes(padding), view.cast("B") if view.nbytes else b""]
-            end += padding + view.nbytes
-        buffers = list(range(first, len(placed)))
-        children = [written(child) for child in piece.children]
-        fields = [
-            Scalar("H", number),
-            Reference(builder.elements(piece.metadata, 1, 1)) if piece.metadata else None,
-            Reference(builder.references(children)) if children else None,
-            Reference(builder.vector("H", buffers)) if buffers else None,
-        ]
-        return builder.table(fields)
-
-    position = written(root)
+    position = _write_node(builder, root, encodings, placed, parts)
     table = builder.structs("HBBI", placed, 4)
     data = builder.finish(builder.table([Reference(position), Reference(table)]))
+    end = sum(padding + nbytes for padding, _, _, nbytes in placed)
     gap = bytes(-end % 8)
     size = end + len(gap) + len(data) + _SUFFIX.size
     header = encode_message(Message(MessageKind.ARRAY, size, rows, tuple(encodings)))
     return [header, *parts, gap, data, _SUFFIX.pack(len(data))]
+
+
+def _write_node(
+    builder: Builder,
+    piece: Piece,
+    encodings: dict[str, int],
+    placed: list[tuple[int, int, int, int]],
+    parts: list[Any],
+) -> int:
+    number = encodings.setdefault(piece.encoding, len(encodings))
+    first = len(placed)
+    for buffer, alignment in piece.buffers:
+        view = memoryview(buffer)
+        if len(placed) > 0xFFFF or view.nbytes > 0xFFFFFFFF:
+            raise LimitExceeded(
+                "an array message of Vortex",
+                expected="at most 65,536 buffers of less than 4 GiB",
+                found=f"buffer {len(placed)} of {view.nbytes} bytes",
+                hint="Write smaller batches.",
+            )
+        padding = -placed[-1][-1] % ALIGNMENT if placed else 0  # after the bytes of the one before
+        placed.append((padding, alignment.bit_length() - 1, _NONE, view.nbytes))
+        parts += [bytes(padding), view.cast("B") if view.nbytes else b""]
+    buffers = list(range(first, len(placed)))
+    children = [_write_node(builder, child, encodings, placed, parts) for child in piece.children]
+    fields = [
+        Scalar("H", number),
+        Reference(builder.elements(piece.metadata, 1, 1)) if piece.metadata else None,
+        Reference(builder.references(children)) if children else None,
+        Reference(builder.vector("H", buffers)) if buffers else None,
+    ]
+    return builder.table(fields)
