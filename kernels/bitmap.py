@@ -63,7 +63,7 @@ def expanded(bitmap: Any, start: int, length: int) -> Any:
 def packed(flags: Any) -> Any:
     """Return an array of bool as a bitmap."""
     if not _has_kernels(flags):
-        return run_arrays(_packed, flags)
+        return run_arrays(lambda xp, bits: xp.packbits(bits, bitorder="little"), flags)
     packed = _empty(flags, -(-len(flags) // _PACKED), np.uint32)
     launch(validity.pack_flags, len(packed), *with_words(flags.view(np.uint8)), packed)
     return packed.view(np.uint8)[: bytes_for(len(flags))]
@@ -141,24 +141,19 @@ def _shifted(xp: Any, bitmap: Any, start: int, length: int) -> Any:
 
 
 def _count_set(xp: Any, bitmap: Any, start: int, length: int) -> Any:
-    first, last = start >> 3, (start + length) >> 3
-    if first == last:
-        return _count_bits(xp, bitmap[first : first + 1], start & 7, (start + length) & 7)
-    total = _count_bits(xp, bitmap[first : first + 1], start & 7, 8)
-    total = total + xp.bitwise_count(bitmap[first + 1 : last]).sum(dtype=xp.int64, keepdims=True)
-    return total + _count_bits(xp, bitmap[last : last + 1], 0, (start + length) & 7)
-
-
-def _count_bits(xp: Any, byte: Any, start: int, stop: int) -> Any:
-    mask = (_ALL << start) & (_ALL >> (8 - stop))
-    return xp.bitwise_count(byte & xp.uint8(mask)).sum(dtype=xp.int64, keepdims=True)
+    end = start + length
+    whole = bitmap[start >> 3 : bytes_for(end)]
+    before, behind = xp.uint8(_ALL >> 8 - (start & 7)), xp.uint8(_ALL & ~(_ALL >> (-end & 7)))
+    parts = (
+        whole,
+        whole[:1] & before,
+        whole[-1:] & behind,
+    )  # all bits of its bytes, and those that are not asked for
+    total, *others = (xp.bitwise_count(each).sum(dtype=xp.int64, keepdims=True) for each in parts)
+    return total - sum(others)
 
 
 def _expanded(xp: Any, bitmap: Any, start: int, length: int) -> Any:
     first, end = start >> 3, bytes_for(start + length)
     bits = xp.unpackbits(bitmap[first:end], bitorder="little")
     return bits[start & 7 : (start & 7) + length].view(np.bool_)
-
-
-def _packed(xp: Any, flags: Any) -> Any:
-    return xp.packbits(flags, bitorder="little")

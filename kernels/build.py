@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import argparse
 import contextlib
+import functools
 import hashlib
 import importlib.metadata
 import itertools
@@ -112,12 +113,9 @@ def build(folder: pathlib.Path, kept: pathlib.Path, *, jobs: int) -> bool:
         if wanted.encode() in target.read_bytes():
             return False
     versions = _versions()
+    work = lower.prepare, lower.compile_signature
     paths = _compile(
-        kept / "host",
-        lambda each: _key(each, _COMPILED_BY, versions),
-        lower.prepare,
-        lower.compile_signature,
-        jobs,
+        kept / "host", functools.partial(_key, compiled_by=_COMPILED_BY, versions=versions), *work, jobs
     )
     code = {f"{file.name}": file for path in paths.values() for file in sorted(path.iterdir())}
     folder.mkdir(parents=True, exist_ok=True)
@@ -134,14 +132,8 @@ def build_archive(folder: pathlib.Path, kept: pathlib.Path, *, jobs: int) -> boo
         wanted = hashlib.sha256(repr((library.compiled_sources(), versions)).encode()).hexdigest()
         if there.get("stamp") == wanted:
             return False
-        paths = _compile(
-            kept / "cuda",
-            lambda each: _key(each, _COMPILED_FOR_GPUS_BY, versions),
-            _prepare_for_gpus,
-            _compile_for_gpus,
-            jobs,
-            " for GPUs",
-        )
+        key = functools.partial(_key, compiled_by=_COMPILED_FOR_GPUS_BY, versions=versions)
+        paths = _compile(kept / "cuda", key, _prepare_for_gpus, _compile_for_gpus, jobs, " for GPUs")
     except BuildError:
         if there.get("sources") != library.compiled_sources():
             target.unlink(missing_ok=True)

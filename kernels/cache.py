@@ -12,13 +12,13 @@ import contextlib
 import functools
 import hashlib
 import os
-import pathlib
 import shutil
 import sys
 import tempfile
 import warnings
 
 from bowstring.errors import UsageError
+from bowstring.kernels.library import compiled_sources
 from bowstring.kernels.trusted_folders import check_above, make_folders, trusted_folder
 
 VARIABLE = "BOWSTRING_CACHE_DIR"
@@ -26,7 +26,7 @@ VARIABLE = "BOWSTRING_CACHE_DIR"
 
 def cache_folder(*environment: object, module: str = "") -> str:
     """Return the folder for code compiled from the present sources in an environment: versions, processor."""
-    key = repr((source_hash(), sys.implementation.cache_tag, *environment))
+    key = repr((compiled_sources(), sys.implementation.cache_tag, *environment))
     name = f"kernels-{hashlib.sha256(key.encode()).hexdigest()[:20]}"
     return kept_folder(name, *([module] if module else []))
 
@@ -46,17 +46,6 @@ def kept_folder(*names: str) -> str:
     except UsageError as refused:
         _warn(str(refused))
     return _temporary(*names)
-
-
-@functools.cache
-def source_hash() -> str:
-    """Return a hash of the sources of all kernels, and of what compiles them."""
-    folder = os.path.dirname(__file__)
-    total = hashlib.sha256()
-    for path in sorted(pathlib.Path(folder).rglob("*.py")):
-        digest = hashlib.sha256(path.read_bytes()).hexdigest()
-        total.update(f"{path.relative_to(folder)} {digest}\n".encode())
-    return total.hexdigest()
 
 
 def store(path: str, content: bytes) -> None:

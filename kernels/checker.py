@@ -65,19 +65,7 @@ _COMPARISONS: Final = (ast.Eq, ast.NotEq, ast.Lt, ast.LtE, ast.Gt, ast.GtE)
 
 
 def check(signature: Signature) -> None:
-    """Check one signature of a kernel, and all functions that the kernel reaches.
-
-    Raises
-    ------
-    UsageError
-        The kernel does what could differ between its runs; the error names the line.
-
-    Examples
-    --------
-    >>> from bowstring.kernels.signature import signatures
-    >>> for signature in signatures():
-    ...     check(signature)
-    """
+    """Check one signature of a kernel, and all functions that the kernel reaches."""
     parameters = ("i64", *map(str, signature.parameters))
     if _followed(signature.kernel, parameters).returned != "none":
         raise UsageError("a kernel returns nothing; it writes arrays", found=str(signature))
@@ -88,18 +76,6 @@ def typed(function: Any, arguments: tuple[Type, ...]) -> Any:
 
     It has the lines of the function, and its globals with the constants besides. A function without literals is
     returned as it is.
-
-    Raises
-    ------
-    UsageError
-        The function does what could differ between its runs; the error names the line.
-
-    Examples
-    --------
-    >>> from bowstring.kernels.rearrange import swap_views
-    >>> copy = typed(swap_views, ("i64", "u8[]", "u8[]!"))
-    >>> copy.__globals__["u64(8)"].dtype.name
-    'uint64'
     """
     return _followed(function, arguments).copy
 
@@ -203,7 +179,11 @@ class _Function:
             case ast.Expr(ast.Call() as call) if self.type_of(call) == "none":
                 return True
             case ast.Assign([target], value):
-                self.store(target, value)
+                if isinstance(target, ast.Subscript) and self.is_literal(value):
+                    self.give(value, self.type_of(target))
+                    self.assign(target, self.type_of(target))
+                else:
+                    self.assign(target, self.type_of(value))
                 return True
             case ast.AugAssign(target, operator, value):
                 old: Any = ast.copy_location(ast.parse(ast.unparse(target), mode="eval").body, target)
@@ -219,10 +199,16 @@ class _Function:
             case ast.For(ast.Name(name), ast.Call(ast.Name("range"), bounds, []), body, []):
                 for bound in bounds:
                     self.require(bound, "i64")
-                self.loop(node, name, body)
+                before = set(self.assigned)
+                self.declare(node, name, "i64")
+                self.block(body)
+                self.assigned = before
                 return True
             case ast.Return(value):
-                self.give_back(node, "none" if value is None else self.type_of(value))
+                found = "none" if value is None else self.type_of(value)
+                if self.returned not in (None, found):
+                    raise self.refusal(node, f"{found} is returned here, and {self.returned} elsewhere")
+                self.returned = found
                 return False
             case ast.Break() | ast.Continue():
                 return False
@@ -237,19 +223,6 @@ class _Function:
                 ways.append(self.assigned)
         self.assigned = set.intersection(*ways) if ways else before
         return bool(ways)
-
-    def loop(self, node: ast.For, name: str, body: list[ast.stmt]) -> None:
-        before = set(self.assigned)
-        self.declare(node, name, "i64")
-        self.block(body)
-        self.assigned = before
-
-    def store(self, target: ast.expr, value: ast.expr) -> None:
-        if isinstance(target, ast.Subscript) and self.is_literal(value):
-            self.give(value, self.type_of(target))
-            self.assign(target, self.type_of(target))
-        else:
-            self.assign(target, self.type_of(value))
 
     def assign(self, target: ast.expr, found: Type) -> None:
         match target, found:
@@ -274,11 +247,6 @@ class _Function:
         if self.types.setdefault(name, found) != found:
             raise self.refusal(node, f"{name} is {self.types[name]} and becomes {found}")
         self.assigned.add(name)
-
-    def give_back(self, node: ast.stmt | ast.expr, found: Type) -> None:
-        if self.returned not in (None, found):
-            raise self.refusal(node, f"{found} is returned here, and {self.returned} elsewhere")
-        self.returned = found
 
     def require(self, node: ast.expr, expected: Type) -> None:
         if self.is_literal(node):

@@ -38,17 +38,9 @@ def compiling() -> Iterator[None]:
         yield
 
 
-def _before_fork() -> None:
-    _turn.acquire()
-    _lock.acquire()
-
-
-def _after_fork() -> None:
-    _lock.release()
-    _turn.release()
-
-
-os.register_at_fork(before=_before_fork, after_in_parent=_after_fork, after_in_child=_after_fork)
+# Before a fork the turn is taken first: what is registered last is called first.
+for _each in (_lock, _turn):
+    os.register_at_fork(before=_each.acquire, after_in_parent=_each.release, after_in_child=_each.release)
 
 
 def make_jitable(extending: Any, function: Kernel, **options: Any) -> None:

@@ -12,31 +12,21 @@ import numpy as np
 from bowstring.kernels.types import i64, u64
 from bowstring.kernels.words import leading_zeros, product, shifted_up
 
+HALF: Final = i64(2)
+SINGLE: Final = i64(4)
+DOUBLE: Final = i64(8)
+"""Floats, by their bytes."""
+
 WIDER = u64(29)
-DOUBLE_BITS = i64(53)
-SINGLE_BITS = i64(24)
-HALF_BITS = i64(11)
-DOUBLE_LEAST = i64(-1074)
-SINGLE_LEAST = i64(-149)
-HALF_LEAST = i64(-24)
-DOUBLE_MOST = i64(1023)
-SINGLE_MOST = i64(127)
-HALF_MOST = i64(15)
 HALF_INFINITY: Final = u64(0x1F << 10)
-HALF_SIGN = u64(15)
 # The least double that is a normal float of four and of two bytes.
 SINGLE_LEAST_NORMAL: Final = u64(897 << 52)
 HALF_LEAST_NORMAL = u64(1009 << 52)
 DOUBLE_INFINITY: Final = u64(0x7FF << 52)
 SINGLE_INFINITY: Final = u64(0xFF << 23)
 SINGLE_NAN: Final = u64(0x7FC << 20)
-DOUBLE_FRACTION: Final = u64((1 << 52) - 1)
-SINGLE_FRACTION: Final = u64((1 << 23) - 1)
-DOUBLE_SHIFT: Final = u64(52)
-SINGLE_SHIFT: Final = u64(23)
-DOUBLE_EXPONENTS: Final = u64(0x7FF)
-SINGLE_EXPONENTS: Final = u64(0xFF)
-SINGLE_SIGN: Final = u64(31)
+DOUBLE_FRACTION = u64((1 << 52) - 1)
+DOUBLE_SHIFT = u64(52)
 
 # 10 ** k in two words.
 _TENS = [10**k for k in range(39)]
@@ -49,41 +39,30 @@ INFINITE: Final = i64(1)
 NOT_A_NUMBER: Final = i64(2)
 
 
-def packed_float(negative, mantissa, exponent, sticky, single):
-    """Return the bits of the double, or `single` float, nearest to ``mantissa * 2 ** exponent``; ties to even.
+def format_of(size):
+    """Return the digits of a float of some bytes, its largest exponent, and the bit of its sign."""
+    digits = i64(53)
+    if size == SINGLE:
+        digits = i64(24)
+    elif size == HALF:
+        digits = i64(11)
+    return digits, (i64(1) << (8 * size - digits - 1)) - 1, u64(8 * size - 1)
+
+
+def packed_float(negative, mantissa, exponent, sticky, size):
+    """Return the bits of the float of some bytes nearest to ``mantissa * 2 ** exponent``; ties to even.
 
     `sticky` is not zero where the number is a little more than that.
     """
-    digits = DOUBLE_BITS
-    least = DOUBLE_LEAST
-    most = DOUBLE_MOST
-    infinity = DOUBLE_INFINITY
-    sign = u64(63)
-    if single:
-        digits = SINGLE_BITS
-        least = SINGLE_LEAST
-        most = SINGLE_MOST
-        infinity = SINGLE_INFINITY
-        sign = SINGLE_SIGN
-    return packed(negative, mantissa, exponent, sticky, digits, least, most, infinity, sign)
-
-
-def packed_half(negative, mantissa, exponent, sticky):
-    """Return the bits of the float of two bytes nearest to a number, as :func:`packed_float` does."""
-    return packed(
-        negative, mantissa, exponent, sticky, HALF_BITS, HALF_LEAST, HALF_MOST, HALF_INFINITY, HALF_SIGN
-    )
-
-
-def packed(negative, mantissa, exponent, sticky, digits, least, most, infinity, sign):
-    """Return the bits of the nearest float of a format: its digits and exponents, its infinity and its sign bit."""
+    digits, most, sign = format_of(size)
+    infinity = u64(2 * most + 1) << u64(digits - 1)
     bits = u64(0)
     if mantissa != 0:
         zeros = leading_zeros(mantissa)
         top = mantissa << u64(zeros)
-        # The number lies in [2 ** power, 2 ** (power + 1)).
+        # The number lies in [2 ** power, 2 ** (power + 1)); the least float is 2 ** (2 - most - digits).
         power = exponent - zeros + 63
-        drop = max(64 - digits, least - (power - 63))
+        drop = max(64 - digits, 2 - most - digits - (power - 63))
         if drop < 64:
             bits = top >> u64(drop)
             rest = top << u64(64 - drop)
@@ -103,39 +82,31 @@ def packed(negative, mantissa, exponent, sticky, digits, least, most, infinity, 
     return bits
 
 
-def parts_of_float(bits, single):
+def parts_of_float(bits, size):
     """Return whether a float is negative, its mantissa and exponent, and its kind: finite, infinite or NaN."""
-    shift = DOUBLE_SHIFT
-    fraction = DOUBLE_FRACTION
-    exponents = DOUBLE_EXPONENTS
-    least = DOUBLE_LEAST
-    sign = u64(63)
-    if single:
-        shift = SINGLE_SHIFT
-        fraction = SINGLE_FRACTION
-        exponents = SINGLE_EXPONENTS
-        least = SINGLE_LEAST
-        sign = SINGLE_SIGN
-    mantissa = bits & fraction
-    biased = (bits >> shift) & exponents
-    exponent = least
+    digits, most, sign = format_of(size)
+    hidden = u64(1) << u64(digits - 1)
+    exponents = u64(2 * most + 1)
+    mantissa = bits & (hidden - 1)
+    biased = (bits >> u64(digits - 1)) & exponents
+    exponent = 2 - most - digits
     kind = FINITE
     if biased == exponents:
         kind = NOT_A_NUMBER
         if mantissa == 0:
             kind = INFINITE
     elif biased != 0:
-        mantissa |= 1 << shift
-        exponent = least + i64(biased) - 1
+        mantissa |= hidden
+        exponent += i64(biased) - 1
     return (bits >> sign) & 1 != 0, mantissa, exponent, kind
 
 
 def widened(bits):
     """Return the bits of the double that a float is."""
-    negative, mantissa, exponent, kind = parts_of_float(bits, True)
+    negative, mantissa, exponent, kind = parts_of_float(bits, SINGLE)
     wide = DOUBLE_INFINITY
     if kind == FINITE:
-        wide = packed_float(negative, mantissa, exponent, u64(0), False)
+        wide = packed_float(negative, mantissa, exponent, u64(0), DOUBLE)
     else:
         # What is no number stays as it is, with its payload.
         if kind == NOT_A_NUMBER:
@@ -187,14 +158,12 @@ def float_of_decimal(negative, high, low, scale, size):
     if known and scale != 0:
         bits, _known = nearest_double(low, -i64(scale), u64(0))
         # A narrower float is that of the double, but where this lies half way between two of them.
-        known = size == 8 or not is_halfway(bits, size)
-        _negative, mantissa, exponent, _kind = parts_of_float(bits, False)
+        known = size == DOUBLE or not is_halfway(bits, size)
+        _negative, mantissa, exponent, _kind = parts_of_float(bits, DOUBLE)
     if not known:
         mantissa, exponent, sticky = decimal_ratio(high, low, scale)
-    if size == 2:
-        bits = packed_half(negative, mantissa, exponent, sticky)
-    elif size == 4 or not known or scale == 0:
-        bits = packed_float(negative, mantissa, exponent, sticky, size == 4)
+    if size != DOUBLE or not known or scale == 0:
+        bits = packed_float(negative, mantissa, exponent, sticky, size)
     elif negative:
         bits |= 1 << 63
     return bits
@@ -204,7 +173,7 @@ def is_halfway(bits, size):
     """Return whether a positive double may be half way between two floats of 2 or 4 bytes."""
     drop = WIDER
     least_normal = SINGLE_LEAST_NORMAL
-    if size == 2:
+    if size == HALF:
         drop = u64(42)
         least_normal = HALF_LEAST_NORMAL
     half = u64(1) << (drop - 1)
@@ -215,10 +184,7 @@ def is_halfway(bits, size):
 
 def scaled_float(mantissa, exponent, factor):
     """Return ``mantissa * factor`` as a mantissa, an exponent and what is more, for numbers below ``2 ** 53``."""
-    low = (mantissa & 0xFFFFFFFF) * factor
-    high = (mantissa >> 32) * factor + (low >> 32)
-    low = (high << 32) | (low & 0xFFFFFFFF)
-    high = high >> 32
+    high, low = product(mantissa, factor)
     zeros = leading_zeros(high)
     if high == 0:
         zeros = i64(64)
@@ -231,24 +197,23 @@ _LAST: Final = 308
 _ROUNDED_FROM: Final = -27
 
 
-def _powers() -> np.ndarray[Any, np.dtype[np.uint64]]:
-    """Return the first 128 bits of each power of five, upper and lower word.
-
-    They are cut off, but for the reciprocals of powers that fit 64 bits, which must be rounded up.
-    """
+def powers_of_ten(first: int, last: int, *, up_from: int, up_to: int) -> np.ndarray[Any, np.dtype[np.uint64]]:
+    """Return the first 128 bits of powers of ten, upper and lower word: those of some exponents rounded up."""
     words: list[int] = []
-    for exponent in range(_FIRST, _LAST + 1):
+    for exponent in range(first, last + 1):
         power = 5 ** abs(exponent)
-        found = power << 128 if exponent >= 0 else (1 << 2 * power.bit_length() + 128) // power
-        found >>= found.bit_length() - 128
-        if _ROUNDED_FROM <= exponent < 0:
-            found += 1
-        words += (found >> 64, found & (1 << 64) - 1)
-    return np.array(words, np.uint64)
+        exact = power << 128 if exponent >= 0 else (1 << 2 * power.bit_length() + 128) // power
+        kept = exact >> exact.bit_length() - 128
+        if up_from <= exponent < up_to:
+            kept += exponent < 0 or kept << exact.bit_length() - 128 != exact
+        words += (kept >> 64, kept & (1 << 64) - 1)
+    table = np.array(words, np.uint64)
+    table.flags.writeable = False
+    return table
 
 
-POWERS = _powers()
-POWERS.flags.writeable = False
+# Cut off, but for the reciprocals of powers that fit 64 bits, which must be rounded up.
+POWERS = powers_of_ten(_FIRST, _LAST, up_from=_ROUNDED_FROM, up_to=0)
 
 SMALLEST = i64(_FIRST)
 LARGEST = i64(_LAST)

@@ -57,19 +57,16 @@ def run_at_once(kernel: Kernel, items: int, arguments: tuple[Any, ...]) -> bool:
     key = kernel, os.environ.get(VARIABLE, "")
     calls = _calls.get(key)
     if calls is None:
-        calls = _calls[key] = _calls_of(kernel) if key[1] in ("", "library") else ()
+        loaded = library.load() if key[1] in ("", "library") else None
+        calls = ()
+        if isinstance(loaded, library.Library):
+            functions = [(each, loaded.function(each)) for each in signatures_of(kernel)]
+            calls = tuple(_runner_of_function(each, function) for each, function in functions if function)
+        _calls[key] = calls
     for call in calls:  # noqa: SIM110  a generator takes longer
         if call(items, arguments):
             return True
     return False
-
-
-def _calls_of(kernel: Kernel) -> tuple[Runner, ...]:
-    loaded = library.load()
-    if not isinstance(loaded, library.Library):
-        return ()
-    functions = [(each, loaded.function(each)) for each in signatures_of(kernel)]
-    return tuple(_runner_of_function(each, function) for each, function in functions if function is not None)
 
 
 def way() -> str:
@@ -125,15 +122,11 @@ def bound(kernel: Kernel, *, one: bool = True) -> Callable[..., None] | None:
         return None
     pack = library.words_of(signature.parameters).pack
 
-    def run_one(*words: Any) -> None:
-        if status := function(0, 1, pack(*words)):
-            raise AssertionError(f"{signature} ended with status {status}")
-
     def run_items(items: int, *words: Any) -> None:
         if status := function(0, items, pack(*words)):
             raise AssertionError(f"{signature} ended with status {status}")
 
-    return run_one if one else run_items
+    return functools.partial(run_items, 1) if one else run_items
 
 
 @functools.cache
@@ -153,12 +146,8 @@ def _runner_of_function(signature: Signature, function: Callable[..., int]) -> R
         (p.array, exact[p.scalar[0]] if p.type in (f32, f64, i64, u64) else (p.type,), p.dtype, p.flags)
         for p in signature.parameters
     ]
-    array_type, address_of, read, offset = (
-        np.ndarray,
-        library.address_of,
-        library.READ_WORD,
-        library.ADDRESS_AT,
-    )
+    array_type, address_of = np.ndarray, library.address_of
+    read, offset = library.READ_WORD, library.ADDRESS_AT
 
     def call(start: int, stop: int, block: bytes) -> None:
         if status := function(start, stop, block):

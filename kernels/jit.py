@@ -55,25 +55,6 @@ def announce(signature: Signature, why: str, seconds: float, *, place: str = "")
 
 
 def _compile(signature: Signature, checked: bool, why: str) -> Any:
-    numba = _numba(why)
-    for function in reached(signature.kernel):
-        if function not in _jitable:
-            if function in INSTRUCTIONS:
-                compile_instruction(function)
-            else:
-                make_jitable(numba.extending, function, boundscheck=checked)
-            _jitable.add(function)
-    loop = _loop(signature)
-    options = {"nopython": True, "nogil": True, "_nrt": False, "error_model": "numpy", "boundscheck": checked}
-    dispatcher = numba.jit(**options)(loop)
-    dispatcher._cache = _cache(loop, fingerprint(signature.kernel), *(["checked"] if checked else []))
-    types = [numba.int64, numba.int64, *(compiler_type(numba.types, each) for each in signature.parameters)]
-    dispatcher.compile(tuple(types))
-    dispatcher.disable_compile()
-    return dispatcher
-
-
-def _numba(why: str) -> Any:
     try:
         import numba
         import numba.extending
@@ -83,16 +64,26 @@ def _numba(why: str) -> Any:
             found=why or None,
             hint='pip install "bowstring[kernels]", or set BOWSTRING_KERNELS=interpret to run them slowly.',
         ) from error
-    return numba
-
-
-def _loop(signature: Signature) -> Any:
+    for function in reached(signature.kernel):
+        if function not in _jitable:
+            if function in INSTRUCTIONS:
+                compile_instruction(function)
+            else:
+                make_jitable(numba.extending, function, boundscheck=checked)
+            _jitable.add(function)
     kernel = signature.kernel
     names = ", ".join(each.name for each in signature.parameters)
     source = _LOOP.format(name=signature.name, kernel=kernel.__name__, arguments=names)
-    made: dict[str, Any] = {}
-    exec(compile(source, kernel.__code__.co_filename, "exec"), kernel.__globals__, made)  # noqa: S102  generated
-    return made[signature.name]
+    defined: dict[str, Any] = {}
+    exec(compile(source, kernel.__code__.co_filename, "exec"), kernel.__globals__, defined)  # noqa: S102  generated
+    loop = defined[signature.name]
+    options = {"nopython": True, "nogil": True, "_nrt": False, "error_model": "numpy", "boundscheck": checked}
+    dispatcher = numba.jit(**options)(loop)
+    dispatcher._cache = _cache(loop, fingerprint(signature.kernel), *(["checked"] if checked else []))
+    types = [numba.int64, numba.int64, *(compiler_type(numba.types, each) for each in signature.parameters)]
+    dispatcher.compile(tuple(types))
+    dispatcher.disable_compile()
+    return dispatcher
 
 
 def _cache(loop: Any, stamp: str, *marks: str) -> Any:

@@ -28,54 +28,18 @@ _RECORDERS: dict[type, tuple[Callable[..., None], Callable[..., Any]]] = {}
 
 
 def register_array_type(array_type: type, unwrap: Unwrap) -> None:
-    """Tell how a launch gets at arrays that cannot be read as NumPy's or CuPy's, such as the fake device's.
-
-    Parameters
-    ----------
-    array_type
-        The type of these arrays, exactly.
-    unwrap
-        Called with the arguments of a launch, it returns them with NumPy arrays over the same memory, and a
-        function that makes a NumPy result one of these arrays. Nothing else may unwrap them.
-
-    Examples
-    --------
-    >>> register_array_type(FakeArray, unwrap)  # doctest: +SKIP
-    """
+    """Tell how a launch gets at arrays that cannot be read as NumPy's or CuPy's, such as the fake device's."""
     _PLACES[array_type] = unwrap
 
 
 def register_recorder(array_type: type, launched: Callable[..., None], run: Callable[..., Any]) -> None:
-    """Have launches with arrays of a type, exactly, go to a function that runs them on the host and notes them.
-
-    Parameters
-    ----------
-    array_type
-        The type of these arrays.
-    launched
-        Called as :func:`launch`.
-    run
-        Called as :func:`run_arrays`.
-    """
+    """Have launches with arrays of a type, exactly, go to a function that runs them on the host and notes them."""
     _PLACES[array_type] = "host"
     _RECORDERS[array_type] = launched, run
 
 
 def find_place(arguments: tuple[Any, ...]) -> Place:
-    """Return where the arrays among the arguments are.
-
-    Raises
-    ------
-    NotOnDevice
-        They are in two places.
-    Unsupported
-        No argument is an array of a known place.
-
-    Examples
-    --------
-    >>> find_place((1, np.arange(3)))
-    'host'
-    """
+    """Return where the arrays among the arguments are."""
     found: Place | None = None
     for argument in arguments:
         place = _place(type(argument))
@@ -89,13 +53,7 @@ def find_place(arguments: tuple[Any, ...]) -> Place:
 
 
 def device_of(arguments: tuple[Any, ...]) -> int:
-    """Return the number of the GPU that the CuPy arrays among the arguments are on.
-
-    Raises
-    ------
-    NotOnDevice
-        They are on two.
-    """
+    """Return the number of the GPU that the CuPy arrays among the arguments are on."""
     devices = {int(each.device.id) for each in arguments if _place(type(each)) == "cuda"}
     if len(devices) > 1:
         raise NotOnDevice("arrays of two devices", found=sorted(devices))
@@ -114,36 +72,6 @@ def launch(kernel: Kernel, items: int, *arguments: Any) -> None:
     On the host a compiled loop runs over ranges of items in this thread, or in several threads for larger
     arrays, and is done on return. On CUDA the work is queued on CuPy's current stream. With
     ``BOWSTRING_KERNELS=interpret`` the host calls the plain function.
-
-    Parameters
-    ----------
-    kernel
-        A function that its module's ``SIGNATURES`` list.
-    items
-        How many work items there are; none is fine.
-    arguments
-        Contiguous arrays of one dimension, all on one device, and numbers, as one of the signatures says. Numbers
-        are converted to its types.
-
-    Raises
-    ------
-    UsageError
-        No signature takes these arguments: the message names the first that does not fit.
-    NotOnDevice
-        Arrays of two devices.
-    Unsupported
-        No argument is an array of a known device.
-    MissingDependency
-        The package that compiles for this device is not installed.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> from bowstring.kernels.validity import expand_bits
-    >>> words = np.zeros(1, np.uint64)
-    >>> launch(expand_bits, 1, np.array([5], np.uint8), 0, words)
-    >>> words.view(np.uint8).tolist()
-    [1, 0, 1, 0, 0, 0, 0, 0]
     """
     if host.run_at_once(kernel, items, arguments):
         return
@@ -175,64 +103,25 @@ def launch_shared(kernel: Kernel, rows: int, *arguments: Any) -> None:
 
     Its first argument is the binary logarithm of how many share a row: 32 on a device, so that neighbouring threads
     touch neighbouring bytes, however long a row is; one on the host.
-
-    Parameters
-    ----------
-    kernel, arguments
-        As for :func:`launch`, without the first argument.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> from bowstring.kernels.variant.nested import copy_slots
-    >>> starts, stops, data = np.array([1]), np.array([3]), np.frombuffer(b"bow", np.uint8)
-    >>> out = np.zeros(2, np.uint8)
-    >>> launch_shared(copy_slots, 1, starts, stops, data, np.array([0, 2]), out)
-    >>> out.tobytes()
-    b'ow'
     """
     log = 0 if type(arguments[0]) is np.ndarray or find_place(arguments) == "host" else _SHARED_LOG
     launch(kernel, rows << log, log, *arguments)
 
 
 def is_installed(package: str) -> bool:
-    """Whether a package can be imported, without doing so.
-
-    Examples
-    --------
-    >>> is_installed("numpy"), is_installed("no_such_package")
-    (True, False)
-    """
+    """Whether a package can be imported, without doing so."""
     if package in sys.modules:
         return sys.modules[package] is not None
     return importlib.util.find_spec(package) is not None
 
 
 def are_ready() -> bool:
-    """Whether kernels run at once on the host: compiled by the build, or by a compiler that is loaded already.
-
-    Examples
-    --------
-    >>> are_ready() in (True, False)
-    True
-    """
+    """Whether kernels run at once on the host: compiled by the build, or by a compiler that is loaded already."""
     return host.is_ready() or sys.modules.get("numba") is not None
 
 
 def can_launch(array: Any) -> bool:
-    """Whether kernels run where an array is: compiled by the build, or by a compiler that is installed.
-
-    Raises
-    ------
-    Unsupported
-        It is no array of a known device.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> can_launch(np.arange(3)) or not is_installed("numba")
-    True
-    """
+    """Whether kernels run where an array is: compiled by the build, or by a compiler that is installed."""
     if find_place((array,)) == "cuda":
         from bowstring.kernels import cuda
 
@@ -245,18 +134,6 @@ def run_arrays(body: Callable[..., Any], *arguments: Any) -> Any:
 
     This is for work that the array namespace does well enough, and that must run without the extra
     ``kernels``; what it cannot do is a kernel (:func:`~bowstring.kernels.launch.launch`).
-
-    Raises
-    ------
-    NotOnDevice
-        Arrays of two devices.
-    Unsupported
-        No argument is an array of a known device.
-
-    Examples
-    --------
-    >>> run_arrays(lambda xp, bits: xp.invert(bits), np.array([0, 255], np.uint8)).tolist()
-    [255, 0]
     """
     place = find_place(arguments)
     if place == "host":

@@ -37,16 +37,7 @@ GENERIC: Final = "generic"
 
 # What of the package's sources does not change what is compiled.
 _RUN_TIME: Final = frozenset(
-    {
-        "cache.py",
-        "cuda.py",
-        "host.py",
-        "jit.py",
-        "launch.py",
-        "threads.py",
-        "trusted_folders.py",
-        "vortex/arrays.py",
-    }
+    {"cuda.py", "host.py", "launch.py", "threads.py", "trusted_folders.py", "vortex/arrays.py"}
 )
 
 X86: Final = platform.machine() in ("x86_64", "AMD64")
@@ -76,13 +67,7 @@ class Library:
         found = self._loop(signature)
         if found is None:
             return None
-        found.argtypes = [
-            ctypes.c_void_p,
-            ctypes.c_void_p,
-            ctypes.c_int64,
-            ctypes.c_int64,
-            ctypes.c_char_p,
-        ]
+        found.argtypes = [*[ctypes.c_void_p] * 2, *[ctypes.c_int64] * 2, ctypes.c_char_p]
         found.restype = ctypes.c_int32
         result = ctypes.c_int64()  # each call writes NULL to it
         return functools.partial(found, ctypes.byref(result), None)

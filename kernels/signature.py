@@ -33,24 +33,12 @@ _SPELLING: Final = re.compile(r"(?P<scalar>[uif]\d+)(?P<array>\[\])?(?P<written>
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Parameter:
-    """One parameter of a kernel.
-
-    Attributes
-    ----------
-    name
-        Its name in the kernel.
-    scalar
-        The type of the value, or of each element: ``"u8"`` … ``"f64"``.
-    array
-        Whether it is an array.
-    written
-        Whether the kernel writes the array; else it may be read-only.
-    """
+    """One parameter of a kernel."""
 
     name: str
-    scalar: str
+    scalar: str  # of the value, or of each element: "u8" … "f64"
     array: bool
-    written: bool
+    written: bool  # whether the kernel writes the array; else it may be read-only
     dtype: np.dtype[Any] = dataclasses.field(init=False, compare=False)
     type: type[np.generic] = dataclasses.field(init=False, compare=False)
     flags: int = dataclasses.field(init=False, compare=False)
@@ -85,49 +73,24 @@ class Signature:
 
 
 def parse(kernel: Kernel, spelling: str) -> Signature:
-    """Read one entry of a ``SIGNATURES`` table.
-
-    Raises
-    ------
-    UsageError
-        A type is unknown, or there are not as many as the kernel has parameters after the work item.
-
-    Examples
-    --------
-    >>> def invert(i, flags, out): ...
-    >>> print(parse(invert, "u8[], u8[]!"))
-    invert(u8[], u8[]!)
-    """
+    """Read one entry of a ``SIGNATURES`` table."""
     code = kernel.__code__
     names = code.co_varnames[1 : code.co_argcount]
     words = [word.strip() for word in spelling.split(",")] if spelling else []
     if len(words) != len(names):
         raise UsageError("a signature has another number of types", expected=names, found=spelling)
-    return Signature(kernel, tuple(map(_parameter, names, words)))
-
-
-def _parameter(name: str, word: str) -> Parameter:
-    found = _SPELLING.fullmatch(word)
-    if found is None or found["scalar"] not in SCALARS or (found["written"] and not found["array"]):
-        raise UsageError("unknown type in a signature", expected=f"one of {sorted(SCALARS)}", found=word)
-    return Parameter(name, found["scalar"], found["array"] is not None, found["written"] is not None)
+    parameters = []
+    for name, word in zip(names, words, strict=True):
+        parts = _SPELLING.fullmatch(word)
+        if parts is None or parts["scalar"] not in SCALARS or (parts["written"] and not parts["array"]):
+            raise UsageError("unknown type in a signature", expected=f"one of {sorted(SCALARS)}", found=word)
+        parameters.append(Parameter(name, parts["scalar"], bool(parts["array"]), bool(parts["written"])))
+    return Signature(kernel, tuple(parameters))
 
 
 @functools.cache
 def signatures_of(kernel: Kernel) -> tuple[Signature, ...]:
-    """Return what a kernel is compiled for: its entry in the ``SIGNATURES`` of its module.
-
-    Raises
-    ------
-    UsageError
-        It has no entry, or two signatures could take the same arrays.
-
-    Examples
-    --------
-    >>> from bowstring.kernels.validity import pack_flags
-    >>> [str(signature) for signature in signatures_of(pack_flags)]
-    ['pack_flags(u8[], u64[], i64, u32[]!)']
-    """
+    """Return what a kernel is compiled for: its entry in the ``SIGNATURES`` of its module."""
     table = kernel.__globals__.get("SIGNATURES", {})
     if kernel not in table:
         raise UsageError("no kernel: its module's SIGNATURES do not list it", found=kernel.__qualname__)
@@ -141,45 +104,19 @@ def signatures_of(kernel: Kernel) -> tuple[Signature, ...]:
 
 
 def kernels() -> list[Kernel]:
-    """Return every kernel: those in the ``SIGNATURES`` of the modules of this package and of its sub-packages.
-
-    Examples
-    --------
-    >>> "count_bits" in [kernel.__name__ for kernel in kernels()]
-    True
-    """
-    found: list[Kernel] = []
-    for module in pkgutil.walk_packages(importlib.import_module(_PACKAGE).__path__, f"{_PACKAGE}."):
-        found.extend(getattr(importlib.import_module(module.name), "SIGNATURES", ()))
-    return found
+    """Return every kernel: those in the ``SIGNATURES`` of the modules of this package and of its sub-packages."""
+    modules = pkgutil.walk_packages(importlib.import_module(_PACKAGE).__path__, f"{_PACKAGE}.")
+    loaded = [importlib.import_module(module.name) for module in modules]
+    return [kernel for module in loaded for kernel in getattr(module, "SIGNATURES", ())]
 
 
 def signatures() -> list[Signature]:
-    """Return every signature of every kernel: all that is ever compiled.
-
-    Examples
-    --------
-    >>> "pack_flags(u8[], u64[], i64, u32[]!)" in [str(signature) for signature in signatures()]
-    True
-    """
+    """Return every signature of every kernel: all that is ever compiled."""
     return [signature for kernel in kernels() for signature in signatures_of(kernel)]
 
 
 def match(kernel: Kernel, arguments: tuple[Any, ...]) -> tuple[Signature, tuple[Any, ...]]:
-    """Return the signature that takes the arguments, and the arguments with scalars of its types.
-
-    Raises
-    ------
-    UsageError
-        No signature takes them; the message names the argument.
-
-    Examples
-    --------
-    >>> from bowstring.kernels.validity import expand_bits
-    >>> signature, _ = match(expand_bits, (np.ones(3, np.uint8), 0, np.zeros(1, np.uint64)))
-    >>> print(signature)
-    expand_bits(u8[], i64, u64[]!)
-    """
+    """Return the signature that takes the arguments, and the arguments with scalars of its types."""
     signatures = signatures_of(kernel)
     key = tuple(each.dtype if _is_array(each) else None for each in arguments)
     fitting = signatures if len(signatures) == 1 else [each for each in signatures if _key(each) == key]
@@ -234,12 +171,9 @@ def _scalar(signature: Signature, parameter: Parameter, argument: Any) -> Any:
 
 
 def _refusal(signature: Signature, parameter: Parameter, argument: Any, what: str) -> UsageError:
-    is_array = _is_array(argument)
-    found = (
-        f"{argument.dtype}, {argument.ndim} dimensions"
-        if is_array
-        else f"{type(argument).__name__} {argument!r}"
-    )
+    found = f"{type(argument).__name__} {argument!r}"
+    if _is_array(argument):
+        found = f"{argument.dtype}, {argument.ndim} dimensions"
     return UsageError(
         f"argument {parameter.name!r} of {signature.kernel.__name__} {what}",
         expected=str(parameter),
@@ -248,14 +182,7 @@ def _refusal(signature: Signature, parameter: Parameter, argument: Any, what: st
 
 
 def called(function: Kernel) -> dict[str, types.FunctionType]:
-    """Return the plain functions of kernel modules that a function's code names, by these names.
-
-    Examples
-    --------
-    >>> from bowstring.kernels.validity import shift_bits
-    >>> list(called(shift_bits))
-    ['word_at']
-    """
+    """Return the plain functions of kernel modules that a function's code names, by these names."""
     return {
         name: value
         for name, value in _named(function).items()
@@ -265,14 +192,7 @@ def called(function: Kernel) -> dict[str, types.FunctionType]:
 
 
 def reached(kernel: Kernel) -> Iterator[Kernel]:
-    """Yield a kernel and every function that it reaches, each once.
-
-    Examples
-    --------
-    >>> from bowstring.kernels.validity import shift_bits
-    >>> [function.__name__ for function in reached(shift_bits)]
-    ['shift_bits', 'word_at', 'edge_at']
-    """
+    """Yield a kernel and every function that it reaches, each once."""
     seen: set[Kernel] = set()
     waiting: list[Kernel] = [kernel]
     while waiting:
@@ -287,12 +207,6 @@ def fingerprint(kernel: Kernel) -> str:
     """Return a hash of all that is compiled into a kernel: its code, that of what it reaches, and constants.
 
     It tells what is loaded, where a hash of files would tell what an editor has written since.
-
-    Examples
-    --------
-    >>> from bowstring.kernels.validity import and_bits, or_bits
-    >>> fingerprint(and_bits) == fingerprint(or_bits)
-    False
     """
     total = hashlib.sha256()
     for function in reached(kernel):

@@ -86,12 +86,9 @@ def thread_count() -> int:
         if not chosen.isdecimal() or int(chosen) < 1:
             raise UsageError("no number of threads", expected="1 or more", found=chosen, where=VARIABLE)
         return int(chosen)
-    return 1 if _in_spark_task() else len(os.sched_getaffinity(0))
-
-
-def _in_spark_task() -> bool:
     spark = sys.modules.get("pyspark.taskcontext")
-    return spark is not None and spark.TaskContext.get() is not None
+    in_task = spark is not None and spark.TaskContext.get() is not None
+    return 1 if in_task else len(os.sched_getaffinity(0))
 
 
 @functools.cache

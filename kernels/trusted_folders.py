@@ -32,8 +32,14 @@ def trusted_folder(root: str, *names: str) -> str:
         folder = os.path.join(folder, name)
         make_folder(folder)
         found = _check_level(folder)
-    if names:
-        _check_files(folder, reachable=bool(found.st_mode & _ENTER_BY_OTHERS))
+    # Of files that others cannot reach, only the owners count.
+    writable = _WRITE_BY_OTHERS if found.st_mode & _ENTER_BY_OTHERS else 0
+    for name in os.listdir(folder) if names else ():
+        path = os.path.join(folder, name)
+        with contextlib.suppress(FileNotFoundError):  # another process has just replaced it
+            file = os.lstat(path)
+            if file.st_uid not in _owners() or (stat.S_ISREG(file.st_mode) and file.st_mode & writable):
+                raise _refusal("another user may have written this file", file, path)
     return folder
 
 
@@ -90,17 +96,6 @@ def _check_level(folder: str) -> os.stat_result:
     if not trusted or found.st_mode & _WRITE_BY_OTHERS:
         raise _refusal("another user may have written this folder", found, folder)
     return found
-
-
-def _check_files(folder: str, *, reachable: bool) -> None:
-    """Check the files in a folder; only their owners where others cannot reach them."""
-    for name in os.listdir(folder):
-        path = os.path.join(folder, name)
-        with contextlib.suppress(FileNotFoundError):  # another process has just replaced it
-            found = os.lstat(path)
-            writable = reachable and stat.S_ISREG(found.st_mode) and found.st_mode & _WRITE_BY_OTHERS
-            if found.st_uid not in _owners() or writable:
-                raise _refusal("another user may have written this file", found, path)
 
 
 def _refusal(text: str, found: os.stat_result, where: str, hint: str = _REMOVE) -> UsageError:

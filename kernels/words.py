@@ -19,7 +19,19 @@ ZEROS: Final = u64(0x3030303030303030)
 
 QUOTES = u64(0x2222222222222222)
 BACKSLASHES = u64(0x5C5C5C5C5C5C5C5C)
+ODD_BYTES = u64(0x00FF00FF00FF00FF)
+ODD_PAIRS = u64(0x0000FFFF0000FFFF)
 TIMES_TEN = u64((2**64 - 1) // 10 - 1)
+
+
+def half_at(data, at):
+    """Return 16 bits as a number."""
+    return u64(data[at]) | u64(data[at + 1]) << 8
+
+
+def number_at(data, at):
+    """Return 32 bits as a number."""
+    return u64(data[at]) | u64(data[at + 1]) << 8 | u64(data[at + 2]) << 16 | u64(data[at + 3]) << 24
 
 
 def load_word(data, at):
@@ -36,12 +48,49 @@ def load_word(data, at):
     )
 
 
+def bytes_at(data, at, count):
+    """Return up to eight bytes from `at` on, which lie in `data`, and zeros behind them."""
+    word = u64(0)
+    if at + 8 <= u64(len(data)):
+        word = load_word(data, at)
+        if count < 8:
+            word &= (1 << (count << 3)) - 1
+    else:
+        for k in range(i64(min(count, u64(8)))):
+            word |= u64(data[at + u64(k)]) << u64(8 * k)
+    return word
+
+
+def same_bytes(left, at, right, place, size):
+    """Return whether so many bytes are the same, eight at a time; both lie in their arrays."""
+    different = u64(0)
+    k = u64(0)
+    while k + 8 <= size and different == 0:
+        different = load_word(left, at + k) ^ load_word(right, place + k)
+        k += 8
+    if k < size and different == 0:
+        different = bytes_at(left, at + k, size - k) ^ bytes_at(right, place + k, size - k)
+    return different == 0
+
+
+def swapped(word):
+    """Return a word with its bytes in the other order."""
+    pairs = (word >> 8 & ODD_BYTES) | (word & ODD_BYTES) << 8
+    halves = (pairs >> 16 & ODD_PAIRS) | (pairs & ODD_PAIRS) << 16
+    return halves >> 32 | halves << 32
+
+
+def store_number(out, at, number):
+    """Write the lowest 32 bits of a number as four bytes, which `out` has from `at` on."""
+    out[at] = u8(number & 0xFF)
+    out[at + 1] = u8(number >> 8 & 0xFF)
+    out[at + 2] = u8(number >> 16 & 0xFF)
+    out[at + 3] = u8(number >> 24 & 0xFF)
+
+
 def store_word(out, at, word):
     """Write a word as eight bytes, which `out` has from `at` on."""
-    out[at] = u8(word & 0xFF)
-    out[at + 1] = u8(word >> 8 & 0xFF)
-    out[at + 2] = u8(word >> 16 & 0xFF)
-    out[at + 3] = u8(word >> 24 & 0xFF)
+    store_number(out, at, word)
     out[at + 4] = u8(word >> 32 & 0xFF)
     out[at + 5] = u8(word >> 40 & 0xFF)
     out[at + 6] = u8(word >> 48 & 0xFF)

@@ -130,7 +130,7 @@ pytests growth 60 -p no:xdist tests/gpu/test_growth.py
 before=$sanitizer
 export BOWSTRING_TESTS_POOL=none
 pytests memcheck 120 -p no:xdist -k \
-    'expand_bits or pack_flags or count_bits or and_bits or gather_bytes or unpack_singles or copy_slots or gather_pieces' \
+    'expand_bits or pack_flags or count_bits or and_bits or unpack_singles or copy_slots or gather_pieces' \
     tests/gpu/test_kernels.py
 echo "== all, $(($(date +%s) - began)) s"
 cat "$OUT/summary.txt"

@@ -10,10 +10,10 @@ from types import ModuleType
 from typing import Final
 
 ROOT = Path(__file__).parents[1]
-BUDGET: Final = {"lines": 100_000, "code": 71_300, "functions": 5_900}
+BUDGET: Final = {"lines": 92_500, "code": 66_000, "functions": 5_250}
 """What was counted when a step that made the house smaller was merged; the next such step lowers it.
 
-The last one made each room smaller: one form of each thing that stood twice, and no layer with one use.
+The last one made each room smaller: one form of each thing that stood twice, and no layer that only forwards.
 """
 SLACK: Final = 1.03
 

@@ -12,7 +12,7 @@ from typing import Final
 
 from bowstring.kernels.types import i64, u8, u64
 from bowstring.kernels.validity import bit_is_set
-from bowstring.kernels.words import load_word
+from bowstring.kernels.words import load_word, number_at, swapped
 
 OK: Final = u8(0)
 NULL: Final = u8(1)
@@ -62,8 +62,6 @@ ZERO = i64(-1)
 POINT_SIZE = i64(21)
 PLAIN_BITS = u64(0xFFFFFFFFFF)
 PLAIN_POINT = u64(0x101)
-ODD = u64(0x00FF00FF00FF00FF)
-HALVES = u64(0x0000FFFF0000FFFF)
 # Where the keys of y, z and m stand in a state, and those of the two halves of x.
 Y = i64(2)
 Z = i64(4)
@@ -77,22 +75,11 @@ def key_of(word):
     return signed ^ ((signed >> 63) & MAGNITUDE)
 
 
-def swapped(word):
-    """Return a word with its bytes in the other order."""
-    pairs = ((word >> 8) & ODD) | ((word & ODD) << 8)
-    halves = ((pairs >> 16) & HALVES) | ((pairs & HALVES) << 16)
-    return (halves >> 32) | (halves << 32)
-
-
-def number_at(data, at, big):
+def number_of(data, at, big):
     """Return the unsigned integer of four bytes that lie in `data`."""
-    first = u64(data[at])
-    second = u64(data[at + 1])
-    third = u64(data[at + 2])
-    last = u64(data[at + 3])
-    number = first | second << 8 | third << 16 | last << 24
+    number = number_at(data, at)
     if big:
-        number = last | third << 8 | second << 16 | first << 24
+        number = swapped(number) >> 32
     return number
 
 
@@ -108,7 +95,7 @@ def header_at(data, at, stop):
         status = MALFORMED
     else:
         big = data[at] == 0
-        code = number_at(data, at + 1, big)
+        code = number_of(data, at + 1, big)
         end = at + HEADER
         plain = code & CODE
         dimensions = plain // THOUSAND
@@ -133,7 +120,7 @@ def count_at(data, at, stop, big):
     if stop - at < COUNT:
         status = MALFORMED
     else:
-        count = number_at(data, at, big)
+        count = number_of(data, at, big)
         end = at + COUNT
     return status, count, end
 
@@ -170,34 +157,10 @@ def extent(data, at, count, stride, big):
     return least, greatest, east, west
 
 
-def clear(state, masks, slots, slot):
-    """Let a state be that of no coordinates."""
-    masks[slot] = u64(0)
-    for k in range(KEYS):
-        key = LEAST
-        if k & 1 != 0:
-            key = GREATEST
-        state[k * slots + slot] = key
-
-
 def widen(state, slots, place, least, greatest):
     """Let a pair of keys of a state take in another."""
     state[place] = min(i64(state[place]), least)
     state[place + slots] = max(i64(state[place + slots]), greatest)
-
-
-def take_vertices(data, at, count, stride, big, has_z, state, slots, slot):
-    """Let a state take in vertices of `stride` bytes each."""
-    axis = u64(0)
-    while axis * WIDTH < stride:
-        least, greatest, east, west = extent(data, at + axis * WIDTH, count, stride, big)
-        place = 2 * i64(axis)
-        if place == Z and not has_z:
-            place = M
-        widen(state, slots, slot + place * slots, least, greatest)
-        if axis == 0:
-            widen(state, slots, slot + EAST * slots, east, west)
-        axis += 1
 
 
 def take_simple(data, begin, stop, kind, big, has_z, has_m, state, slots, slot):
@@ -222,7 +185,16 @@ def take_simple(data, begin, stop, kind, big, has_z, has_m, state, slots, slot):
         if count * stride > stop - at:
             status = MALFORMED
         elif count > 0:
-            take_vertices(data, at, count, stride, big, has_z, state, slots, slot)
+            axis = u64(0)
+            while axis * WIDTH < stride:
+                least, greatest, east, west = extent(data, at + axis * WIDTH, count, stride, big)
+                place = 2 * i64(axis)
+                if place == Z and not has_z:
+                    place = M
+                widen(state, slots, slot + place * slots, least, greatest)
+                if axis == 0:
+                    widen(state, slots, slot + EAST * slots, east, west)
+                axis += 1
             at += count * stride
             if count > 1:
                 edges = EDGES
@@ -333,7 +305,12 @@ def scan_wkb(i, block, spread, validity, starts, stops, data, depth, room, state
             slot = row
             until = min(row + 1, held)
         if spread != 0 or row == first:
-            clear(state, masks, slots, slot)
+            masks[slot] = u64(0)
+            for k in range(KEYS):
+                key = LEAST
+                if k & 1 != 0:
+                    key = GREATEST
+                state[k * slots + slot] = key
         after = take_points(data, starts, stops, validity, row, until, statuses, state, slots, slot)
         if after > row:
             masks[slot] = u64(masks[slot]) | 1

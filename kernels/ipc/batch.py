@@ -15,7 +15,7 @@ from typing import Final
 from bowstring.kernels.ipc.flatbuffer import integer_at
 from bowstring.kernels.types import i64, u8, u64
 from bowstring.kernels.validity import set_bits_of
-from bowstring.kernels.words import load_word, store_word
+from bowstring.kernels.words import load_word, number_at, store_number, store_word
 
 # A plan: its head,
 NODES: Final = i64(0)
@@ -145,21 +145,6 @@ def copy_bits(memory, bit, count, out, to):
         at += 64
 
 
-def copy_rebased(memory, at, count, bits, first, out, to):
-    """Copy offsets, each less by the first."""
-    if bits == 32:
-        for k in range(count):
-            number = u64(integer_at(memory, u64(at + 4 * k), bits) - first)
-            place = u64(to + 4 * k)
-            out[place] = u8(number & 0xFF)
-            out[place + 1] = u8((number >> 8) & 0xFF)
-            out[place + 2] = u8((number >> 16) & 0xFF)
-            out[place + 3] = u8((number >> 24) & 0xFF)
-    else:
-        for k in range(count):
-            store_word(out, u64(to + 8 * k), u64(i64(load_word(memory, u64(at + 8 * k))) - first))
-
-
 def nulls_among(length, before, nulls):
     """Return the null count of so many slots of a node with `before` slots: -1 where it is unknown."""
     found = i64(-1)
@@ -256,17 +241,6 @@ def ends_of(memory, plan, k, regions, spans, room):
     return known
 
 
-def struct_in(memory, pointers, count, at):
-    """Return the address of one of the structs that some pointers lead to, 0 where there is none."""
-    end = u64(len(memory))
-    struct = u64(0)
-    if at < count and pointers > 0 and pointers <= end and end - pointers >= POINTER * (u64(at) + 1):
-        struct = load_word(memory, pointers + POINTER * u64(at))
-        if struct > end or end - struct < STRUCT:
-            struct = u64(0)
-    return struct
-
-
 def shape_of(memory, struct, plan, row):
     """Return length, null count, offset and pointers of a struct, and whether it is what the plan says."""
     length = i64(0)
@@ -324,7 +298,13 @@ def read_structs(memory, address, plan, rows, room, nodes, spans):
                 above = load_word(memory, outer + BELOW_AT)
                 count = i64(load_word(memory, outer + CHILDREN_AT))
                 skipped = i64(0)
-            struct = struct_in(memory, above, count, plan[row + ORDINAL])
+            ordinal = plan[row + ORDINAL]
+            end = u64(len(memory))
+            struct = u64(0)
+            if ordinal < count and above > 0 and above <= end and end - above >= POINTER * (u64(ordinal) + 1):
+                struct = load_word(memory, above + POINTER * u64(ordinal))
+                if struct > end or end - struct < STRUCT:
+                    struct = u64(0)
             length, nulls, offset, pointers, is_known = shape_of(memory, struct, plan, row)
             if not is_known or skipped > length:
                 why = OTHER
@@ -442,7 +422,21 @@ def write_batch(
                 if cursor + padded > size:
                     why = GROW
                 elif role == OFFSETS:
-                    copy_rebased(memory, address, length + 1, bits, first, out, cursor)
+                    count = length + 1
+                    if bits == 32:
+                        for slot in range(count):
+                            store_number(
+                                out,
+                                u64(cursor + 4 * slot),
+                                number_at(memory, u64(address + 4 * slot)) - u64(first),
+                            )
+                    else:
+                        for slot in range(count):
+                            store_word(
+                                out,
+                                u64(cursor + 8 * slot),
+                                u64(i64(load_word(memory, u64(address + 8 * slot))) - first),
+                            )
                 else:
                     copy_bits(memory, (address << 3) + (begin & 7), length, out, cursor)
                 address = cursor

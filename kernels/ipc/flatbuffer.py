@@ -8,7 +8,7 @@ from __future__ import annotations
 from typing import Final
 
 from bowstring.kernels.types import i64, u64
-from bowstring.kernels.words import load_word
+from bowstring.kernels.words import half_at, load_word, number_at
 
 NOWHERE: Final = i64(-1)
 START: Final = i64(0)
@@ -26,23 +26,13 @@ REFERENCE: Final = i64(4)
 NUMBER: Final = i64(8)
 
 
-def half_at(memory, at):
-    """Return 16 bits as a number."""
-    return u64(memory[at]) | u64(memory[at + 1]) << 8
-
-
-def word_at(memory, at):
-    """Return 32 bits as a number."""
-    return u64(memory[at]) | u64(memory[at + 1]) << 8 | u64(memory[at + 2]) << 16 | u64(memory[at + 3]) << 24
-
-
 def integer_at(memory, at, bits):
     """Return the signed integer of 16, 32 or 64 bits at an address."""
     number = i64(0)
     if bits == 64:
         number = i64(load_word(memory, at))
     elif bits == 32:
-        number = i64(word_at(memory, at) << 32) >> 32
+        number = i64(number_at(memory, at) << 32) >> 32
     elif bits == 16:
         number = i64(half_at(memory, at) << 48) >> 48
     return number
@@ -52,7 +42,7 @@ def followed(memory, begin, size, position):
     """Return where a reference leads; NOWHERE if it is misaligned, or leads outside."""
     where = NOWHERE
     if position >= 0 and position & 3 == 0 and position <= size - 4:
-        distance = i64(word_at(memory, begin + u64(position)))
+        distance = i64(number_at(memory, begin + u64(position)))
         if distance >= 4 and distance < size - position:
             where = position + distance
     return where
@@ -63,7 +53,7 @@ def vtable_of(memory, begin, size, table):
     vtable = i64(0)
     nbytes = i64(0)
     if table >= 0 and table & 3 == 0 and table <= size - 4:
-        at = table - (i64(word_at(memory, begin + u64(table)) << 32) >> 32)
+        at = table - (i64(number_at(memory, begin + u64(table)) << 32) >> 32)
         if at >= 0 and at & 1 == 0 and at <= size - 4:
             vtable = at
             nbytes = i64(half_at(memory, begin + u64(at)))
@@ -96,7 +86,7 @@ def vector_at(memory, begin, size, field, width, odd):
     else:
         start = followed(memory, begin, size, field)
         if start >= 0 and start & 3 == 0 and start <= size - 4:
-            count = i64(word_at(memory, begin + u64(start)))
+            count = i64(number_at(memory, begin + u64(start)))
             if count * width <= size - start - 4 and (count == 0 or (start + 4) & odd == 0):
                 first = start + 4
     return first, count

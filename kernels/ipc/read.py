@@ -16,7 +16,7 @@ from bowstring.kernels.ipc import batch
 from bowstring.kernels.ipc import flatbuffer as flat
 from bowstring.kernels.ipc.batch import span_at, times
 from bowstring.kernels.types import f64, i64, u64
-from bowstring.kernels.words import load_word
+from bowstring.kernels.words import half_at, load_word, number_at
 
 WRONG: Final = i64(3)
 """The message does not fit its layout, its body, or the format."""
@@ -89,7 +89,7 @@ def envelope(memory, begin, size, most):
             if length > 0:
                 body = i64(load_word(memory, begin + u64(length)))
             if (
-                flat.half_at(memory, begin + u64(version)) != V5
+                half_at(memory, begin + u64(version)) != V5
                 or u64(memory[begin + u64(kind)]) != RECORD_BATCH
                 or custom != 0
             ):
@@ -190,23 +190,6 @@ def last_offset(memory, address, plan, row, role, bits, nodes, of, slots):
     return last
 
 
-def claim_of(memory, at, nbytes):
-    """Return a status, the claim of a buffer of a compressed body, and the bytes that it will have."""
-    why = batch.DONE
-    claim = i64(0)
-    becomes = i64(0)
-    if nbytes > 0 and nbytes < PREFIX:
-        why = WRONG
-    elif nbytes > 0:
-        claim = i64(load_word(memory, at))
-        becomes = claim
-        if claim == STORED:
-            becomes = nbytes - PREFIX
-        elif claim < 0:
-            why = WRONG
-    return why, claim, becomes
-
-
 def buffers_in(
     memory, begin, first, plan, regions, region, place, body, is_pointed, codec, room, of, counts, spans, to
 ):
@@ -268,7 +251,19 @@ def buffers_in(
                         spans[span + 1] = place + offset
                         if codec >= 0:
                             looks = i64(0)
-                            why, claim, becomes = claim_of(memory, u64(address), nbytes)
+                            claim_at = u64(address)
+                            why = batch.DONE
+                            claim = i64(0)
+                            becomes = i64(0)
+                            if nbytes > 0 and nbytes < PREFIX:
+                                why = WRONG
+                            elif nbytes > 0:
+                                claim = i64(load_word(memory, claim_at))
+                                becomes = claim
+                                if claim == STORED:
+                                    becomes = nbytes - PREFIX
+                                elif claim < 0:
+                                    why = WRONG
                             if becomes > MOST_EXACT - total and why == batch.DONE:
                                 why = batch.OTHER
                             else:
@@ -447,12 +442,12 @@ def read_batches(_item, memory, plan, limits, ratio, regions, places, how, start
                     position = places[row]
             if position >= 0 and position <= whole - 8:
                 at = u64(regions[0] + position)
-                nbytes = i64(flat.word_at(memory, at + 4))
+                nbytes = i64(number_at(memory, at + 4))
                 begin = regions[0] + position + 8
                 place = position + 8 + nbytes
                 there = whole - place
                 if (
-                    flat.word_at(memory, at) == CONTINUATION
+                    number_at(memory, at) == CONTINUATION
                     and nbytes > 0
                     and nbytes <= limits[MOST_METADATA]
                     and there >= 0

@@ -10,10 +10,10 @@ from __future__ import annotations
 from typing import Final
 
 from bowstring.kernels.ipc import flatbuffer as flat
-from bowstring.kernels.ipc.flatbuffer import field_at, followed, half_at, vector_at, vtable_of, word_at
+from bowstring.kernels.ipc.flatbuffer import field_at, followed, vector_at, vtable_of
 from bowstring.kernels.types import i64, u64
 from bowstring.kernels.validation.text import is_text
-from bowstring.kernels.words import load_word
+from bowstring.kernels.words import half_at, load_word, number_at
 
 DONE: Final = i64(0)
 OTHER: Final = i64(1)
@@ -109,7 +109,7 @@ def type_nbytes(data, kind, at):
             total = 4 * count
         elif size < 0:
             total = i64(-1)
-        elif size > 0 and i64(word_at(data, u64(size))) >= i64(2**31):
+        elif size > 0 and i64(number_at(data, u64(size))) >= i64(2**31):
             total = i64(-1)
     return total
 

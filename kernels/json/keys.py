@@ -10,9 +10,8 @@ from typing import Final
 
 from bowstring.kernels.json import tree
 from bowstring.kernels.json.strings import copy, string_end, unescape
-from bowstring.kernels.json.tree import masked
 from bowstring.kernels.types import u64
-from bowstring.kernels.words import load_word
+from bowstring.kernels.words import bytes_at, load_word, same_bytes
 
 PLAN: Final = u64(8)
 """Words of the plan of a part: its first row and the one behind its last; where its nodes, its table and its pool
@@ -55,9 +54,6 @@ FACTOR = u64(0x9E3779B97F4A7C15)
 OTHER = u64(0xD6E8FEB86659FD93)
 
 
-ABOVE = u64(24)
-
-
 def mixed(word):
     """Return a word mixed with itself. The product of its halves makes the effect of a change depend on the
     whole word, and so on the seed: with constant factors only, changes of two words in a row could be chosen to
@@ -76,22 +72,10 @@ def hash_of(pool, start, size, seed):
         found = mixed(found ^ load_word(pool, at))
         at += 8
         left -= 8
-    found = (found ^ masked(load_word(pool, at), left) ^ seed) * OTHER
+    found = (found ^ bytes_at(pool, at, left) ^ seed) * OTHER
     found ^= found >> 32
     found *= FACTOR
     return found ^ (found >> 32)
-
-
-def same(left, one, right, other, size):
-    """Return whether two runs of bytes are equal, each followed by 8 bytes of anything."""
-    difference = u64(0)
-    done = u64(0)
-    while done + 8 <= size and difference == 0:
-        difference = load_word(left, one + done) ^ load_word(right, other + done)
-        done += 8
-    if difference == 0:
-        difference = masked(load_word(left, one + done) ^ load_word(right, other + done), size - done)
-    return difference == 0
 
 
 def expected_key(data, at, stop, part, plan, states, names, pool):
@@ -113,28 +97,12 @@ def expected_key(data, at, stop, part, plan, states, names, pool):
             size >= stop - at
             or at + size + 8 > u64(len(data))
             or u64(data[at + size]) != ord('"')
-            or not same(data, at, pool, u64(names[name + START]), size)
+            or not same_bytes(data, at, pool, u64(names[name + START]), size)
         ):
             entry = u64(0)
     if entry != 0:
         states[part * STATE + LAST] = entry
     return entry, at + size + 1
-
-
-def find_key(pool, start, size, found, table, begin, mask, names):
-    """Return the entry of a key of this hash, 0 where there is none, and its place in the table."""
-    place = found & mask
-    entry = u64(table[begin + place])
-    while entry != 0:
-        if (entry ^ found) >> 32 == 0:
-            name = ((begin >> 1) + (entry & 0xFFFFFFFF) - 1) * NAME
-            if u64(names[name + LENGTH]) & ~ESCAPES == size and same(
-                pool, u64(names[name + START]), pool, start, size
-            ):
-                break
-        place = (place + 1) & mask
-        entry = u64(table[begin + place])
-    return entry & 0xFFFFFFFF, place
 
 
 def other_key(data, at, stop, seed, part, plan, states, table, names, pool):
@@ -174,7 +142,18 @@ def enter_key(size, mark, seed, part, plan, states, table, names, pool):
     mask = u64(plan[part * PLAN + SLOTS]) - 1
     status = tree.READ
     found = hash_of(pool, pool_end, size, seed)
-    entry, place = find_key(pool, pool_end, size, found, table, begin, mask, names)
+    place = found & mask
+    entry = u64(table[begin + place])
+    while entry != 0:
+        if (entry ^ found) >> 32 == 0:
+            known = ((begin >> 1) + (entry & 0xFFFFFFFF) - 1) * NAME
+            if u64(names[known + LENGTH]) & ~ESCAPES == size and same_bytes(
+                pool, u64(names[known + START]), pool, pool_end, size
+            ):
+                break
+        place = (place + 1) & mask
+        entry = u64(table[begin + place])
+    entry = entry & 0xFFFFFFFF
     if entry == 0:
         entry = u64(states[state + KEYS]) + 1
         if entry << 1 > mask:
@@ -203,46 +182,3 @@ def forget_keys(part, plan, states, table, names):
     states[state + KEYS] = kept
     states[state + POOL_END] = states[state + KEPT_END]
     states[state + LAST] = 0
-
-
-def take_key(key, origin, parent, undone, before, limit, rules, owned, nodes, children, names):
-    """Mark a key as the current object's; return a status, and how many marks must be restored. A mark later
-    than `before`, the last serial number of the row before, may be of an object around this one.
-    """
-    owner = u64(names[owned])
-    head = u64(nodes[(origin + parent) * tree.NODE + tree.HEAD])
-    current = head >> ABOVE
-    status = tree.READ
-    marks = undone
-    if owner == current:
-        if rules & tree.KEEP_LAST != 0:
-            nodes[(origin + parent) * tree.NODE + tree.HEAD] = head | tree.REPEATS
-        else:
-            status = tree.TWICE
-    elif owner > before:
-        # The lists of children are not made yet: their room holds the marks.
-        if origin + marks < limit:
-            children[origin + marks] = key << 32 | owner
-            marks += 1
-        else:
-            status = tree.UNEXPECTED
-    names[owned] = current
-    return status, marks
-
-
-def close(node, inside, listed, undone, origin, first, nodes, children, names):
-    """Close a container: say where its children will be listed, and give keys their marks back.
-
-    Return how many are listed now, and how many marks are left.
-    """
-    count = u64(nodes[node + tree.BODY])
-    mark = u64(nodes[node + tree.SIZE])
-    left = undone
-    while left > mark:
-        left -= 1
-        entry = u64(children[origin + left])
-        names[(first + (entry >> 32)) * NAME + OWNER] = entry & 0xFFFFFFFF
-    nodes[node + tree.HEAD] = inside | (u64(nodes[node + tree.HEAD]) & tree.REPEATS) | count << ABOVE
-    nodes[node + tree.BODY] = listed << 32 | count
-    nodes[node + tree.SIZE] = 0
-    return listed + count, left

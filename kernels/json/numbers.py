@@ -10,6 +10,7 @@ from typing import Final
 from bowstring.kernels.floats import DOUBLE_INFINITY, nearest_double
 from bowstring.kernels.json.tree import DECIMAL, END, INTEGER, RANGE, READ, UNDECIDED, UNEXPECTED, WIDE
 from bowstring.kernels.types import i64, u64
+from bowstring.kernels.words import negated, times_ten
 
 IN_A_WORD: Final = i64(19)
 """Digits that a word holds, whatever they are."""
@@ -88,9 +89,41 @@ def number(data, start, stop, spark):
             real = True
             at, exponent, status = power(data, at + 1, stop)
         if status == READ:
-            head, body, size, status = typed(
-                start, digits, count, scale, exponent, negative, whole, real, spark
-            )
+            status = READ
+            head = u64(0)
+            body = u64(0)
+            size = u64(9)
+            zero_below = digits == 0 and negative and spark == 0 and not whole
+            if whole and not real and count == IN_A_WORD and digits <= ((1 << 63) - 1) + u64(negative):
+                head = INTEGER | INT64 << 8
+                body = ~digits + 1 if negative else digits
+            elif not real and count <= 38 and scale <= 38 and not zero_below:
+                header = DECIMAL16
+                size = SIZE_DECIMAL16
+                if count <= 9 and scale <= 9:
+                    header = DECIMAL4
+                    size = SIZE_DECIMAL4
+                elif count <= 18 and scale <= 18:
+                    header = DECIMAL8
+                    size = SIZE_DECIMAL8
+                kind = DECIMAL
+                body = ~digits + 1 if negative else digits
+                if count > 18:
+                    kind = WIDE
+                    body = start
+                head = kind | header << 8 | u64(scale) << 16
+            else:
+                cut = max(count - IN_A_WORD, i64(0))
+                body, known = nearest_double(digits, exponent - scale + cut, u64(cut > 0))
+                if known == 0:
+                    head = UNDECIDED | DOUBLE << 8
+                    body = start
+                else:
+                    head = INTEGER | DOUBLE << 8
+                    if body == DOUBLE_INFINITY and spark == 0:
+                        status = RANGE
+                    if negative:
+                        body |= SIGN
     if status == UNEXPECTED and at >= stop:
         status = END
     return at, status, head, body, size
@@ -135,54 +168,6 @@ def integer(value, negative):
     return INTEGER | header << 8, u64(signed), size
 
 
-def typed(start, digits, count, scale, exponent, negative, whole, real, spark):
-    """Return the node of any other number, and a status.
-
-    `digits` are the first of `count` significant ones, `scale` is how many of all are behind the point.
-    """
-    status = READ
-    head = u64(0)
-    body = u64(0)
-    size = u64(9)
-    zero_below = digits == 0 and negative and spark == 0 and not whole
-    if whole and not real and count == IN_A_WORD and digits <= ((1 << 63) - 1) + u64(negative):
-        head = INTEGER | INT64 << 8
-        body = ~digits + 1 if negative else digits
-    elif not real and count <= 38 and scale <= 38 and not zero_below:
-        head, body, size = decimal(start, digits, count, scale, negative)
-    else:
-        cut = max(count - IN_A_WORD, i64(0))
-        body, known = nearest_double(digits, exponent - scale + cut, u64(cut > 0))
-        if known == 0:
-            head = UNDECIDED | DOUBLE << 8
-            body = start
-        else:
-            head = INTEGER | DOUBLE << 8
-            if body == DOUBLE_INFINITY and spark == 0:
-                status = RANGE
-            if negative:
-                body |= SIGN
-    return head, body, size, status
-
-
-def decimal(start, digits, count, scale, negative):
-    """Return the node of a decimal, in the narrowest type that holds its digits and its scale."""
-    header = DECIMAL16
-    size = SIZE_DECIMAL16
-    if count <= 9 and scale <= 9:
-        header = DECIMAL4
-        size = SIZE_DECIMAL4
-    elif count <= 18 and scale <= 18:
-        header = DECIMAL8
-        size = SIZE_DECIMAL8
-    kind = DECIMAL
-    body = ~digits + 1 if negative else digits
-    if count > 18:
-        kind = WIDE
-        body = start
-    return kind | header << 8 | u64(scale) << 16, body, size
-
-
 def wide_digits(data, start, stop):
     """Return all digits of a number as an integer of two words, the upper first."""
     at = start
@@ -194,15 +179,11 @@ def wide_digits(data, start, stop):
     byte = byte_at(data, at, stop)
     while byte - ord("0") < 10 or byte == ord("."):
         if byte != ord("."):
-            lower = (low & 0xFFFFFFFF) * 10 + (byte - ord("0"))
-            upper = (low >> 32) * 10 + (lower >> 32)
-            low = (lower & 0xFFFFFFFF) | (upper & 0xFFFFFFFF) << 32
-            high = high * 10 + (upper >> 32)
+            high, low, _ = times_ten(high, low)
+            low += byte - ord("0")
+            high += u64(low < byte - ord("0"))
         at += 1
         byte = byte_at(data, at, stop)
     if negative:
-        low = ~low + 1
-        high = ~high
-        if low == 0:
-            high += 1
+        high, low = negated(high, low)
     return high, low

@@ -7,35 +7,13 @@ the length at a time: no keys are chosen so that this takes longer than it must.
 from __future__ import annotations
 
 from bowstring.kernels.json.strings import copy
-from bowstring.kernels.json.tree import masked, put, width_of
+from bowstring.kernels.json.tree import put, width_of
 from bowstring.kernels.types import i64, u8, u32, u64
 from bowstring.kernels.variant.encoding import compared
-from bowstring.kernels.words import load_word
+from bowstring.kernels.words import bytes_at, swapped
 
 VERSION = u64(1)
 SORTED_FLAG = u64(0x10)
-OF_BYTES = u64(0x00FF00FF00FF00FF)
-OF_PAIRS = u64(0x0000FFFF0000FFFF)
-
-
-def turned(word):
-    """Return a word with its bytes the other way round."""
-    pairs = (word >> 8 & OF_BYTES) | (word & OF_BYTES) << 8
-    halves = (pairs >> 16 & OF_PAIRS) | (pairs & OF_PAIRS) << 16
-    return halves >> 32 | halves << 32
-
-
-def first_word(data, at, size):
-    """Return up to eight bytes, which compare as a number as they do as bytes, with zeros behind them."""
-    word = u64(0)
-    if at + 8 <= u64(len(data)):
-        word = load_word(data, at)
-        if size < 8:
-            word = masked(word, size)
-    else:
-        for k in range(i64(min(size, u64(8)))):
-            word |= u64(data[at + u64(k)]) << u64(8 * k)
-    return turned(word)
 
 
 def shared_bytes(first, count, starts, lengths, data):
@@ -120,7 +98,7 @@ def order_keys(
     there = here + count
     for k in range(i64(count)):
         key = first + u64(k)
-        words[key] = first_word(data, u64(starts[key]) + shared, u64(lengths[key]) - shared)
+        words[key] = swapped(bytes_at(data, u64(starts[key]) + shared, u64(lengths[key]) - shared))
         order[here + u64(k)] = u32(k)
     run = u64(1)
     while run < count:

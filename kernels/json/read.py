@@ -8,7 +8,7 @@ is no stack, and a key remembers the object that had it last, so that one that c
 from __future__ import annotations
 
 from bowstring.kernels.json import keys, tree
-from bowstring.kernels.json.keys import close, expected_key, forget_keys, other_key, take_key
+from bowstring.kernels.json.keys import expected_key, forget_keys, other_key
 from bowstring.kernels.json.numbers import byte_at, number
 from bowstring.kernels.json.strings import literal, text
 from bowstring.kernels.types import i64, u64
@@ -51,138 +51,29 @@ def behind_blanks(data, at, stop):
     return place
 
 
-def read_row(
-    data, start, stop, rules, depth, seed, part, origin, plan, states, nodes, children, table, names, pool
-):
-    """Read one row into the nodes from `origin` on; return a status, its place, and how many nodes there are."""
-    at = start
-    used = u64(0)
-    before = u64(states[part * keys.STATE + keys.SERIAL])
-    parent = NO_ONE
-    inside = tree.ARRAY
-    level = i64(0)
-    key = u64(0)
-    listed = u64(0)
-    undone = u64(0)
-    state = VALUE
+def take_key(key, origin, parent, undone, before, limit, rules, owned, nodes, children, names):
+    """Mark a key as the current object's; return a status, and how many marks must be restored. A mark later
+    than `before`, the last serial number of the row before, may be of an object around this one.
+    """
+    owner = u64(names[owned])
+    head = u64(nodes[(origin + parent) * tree.NODE + tree.HEAD])
+    current = head >> ABOVE
     status = tree.READ
-    while status == tree.READ:
-        at = behind_blanks(data, at, stop)
-        byte = byte_at(data, at, stop)
-        closes = False
-        if state == AFTER:
-            if level == 0:
-                if at < stop:
-                    status = tree.TRAILING
-                break
-            if byte == ord(","):
-                at += 1
-                state = KEY if inside == tree.OBJECT else VALUE
-            elif byte == (ord("}") if inside == tree.OBJECT else ord("]")):
-                closes = True
-            else:
-                status = tree.UNEXPECTED
-        elif state >= KEY:
-            if byte == ord('"'):
-                entry, end = expected_key(data, at + 1, stop, part, plan, states, names, pool)
-                if entry == 0:
-                    end, status, entry = other_key(
-                        data, at + 1, stop, seed, part, plan, states, table, names, pool
-                    )
-                key = entry - 1
-                if status == tree.READ:
-                    status, undone = take_key(
-                        key,
-                        origin,
-                        parent,
-                        undone,
-                        before,
-                        u64(plan[part * keys.PLAN + 2]) + u64(plan[part * keys.PLAN + 3]),
-                        rules,
-                        ((u64(plan[part * keys.PLAN + keys.TABLE]) >> 1) + key) * keys.NAME + keys.OWNER,
-                        nodes,
-                        children,
-                        names,
-                    )
-                if status != tree.TWICE:
-                    at = end
-                if status == tree.READ:
-                    at = behind_blanks(data, at, stop)
-                    if byte_at(data, at, stop) == ord(":"):
-                        at += 1
-                    else:
-                        status = tree.UNEXPECTED
-                state = VALUE
-            elif byte == ord("}") and state == FIELD:
-                closes = True
-            else:
-                status = tree.UNEXPECTED
-        elif byte == ord("]") and state == ELEMENT:
-            closes = True
+    marks = undone
+    if owner == current:
+        if rules & tree.KEEP_LAST != 0:
+            nodes[(origin + parent) * tree.NODE + tree.HEAD] = head | tree.REPEATS
         else:
-            state = AFTER
-            head = u64(0)
-            body = u64(0)
-            size = undone
-            if byte | TO_OBJECT == ord("{"):
-                serial = u64(states[part * keys.STATE + keys.SERIAL]) + 1
-                states[part * keys.STATE + keys.SERIAL] = serial
-                state = FIELD if byte == ord("{") else ELEMENT
-                inside = tree.OBJECT if byte == ord("{") else tree.ARRAY
-                head = inside | serial << ABOVE
-                if level >= depth:
-                    status = tree.TOO_DEEP
-                else:
-                    at += 1
-            elif byte == ord('"'):
-                at, status, head, body, size = text(data, at, stop)
-            elif byte - ord("0") < 10 or byte == ord("-"):
-                at, status, head, body, size = number(data, at, stop, rules & tree.SPARK)
-                if head & KIND == tree.UNDECIDED:
-                    states[part * keys.STATE + keys.UNKNOWN] += 1
-            else:
-                at, status, head = literal(data, at, stop)
-                size = u64(1)
-            if (
-                status == tree.READ
-                and used >= u64(plan[part * keys.PLAN + 2]) + u64(plan[part * keys.PLAN + 3]) - origin
-            ):
-                status = tree.UNEXPECTED
-            if status == tree.READ:
-                node = (origin + used) * tree.NODE
-                nodes[node + tree.HEAD] = head
-                nodes[node + tree.BODY] = body
-                nodes[node + tree.LINK] = parent << 32 | key
-                nodes[node + tree.SIZE] = size
-                if level > 0:
-                    nodes[(origin + parent) * tree.NODE + tree.BODY] += 1
-                if state != AFTER:
-                    parent = used
-                    level += 1
-                used += 1
-        if closes:
-            node = (origin + parent) * tree.NODE
-            listed, undone = close(
-                node,
-                inside,
-                listed,
-                undone,
-                origin,
-                u64(plan[part * keys.PLAN + keys.TABLE]) >> 1,
-                nodes,
-                children,
-                names,
-            )
-            parent = u64(nodes[node + tree.LINK]) >> 32
-            level -= 1
-            if level > 0:
-                inside = u64(nodes[(origin + parent) * tree.NODE + tree.HEAD]) & KIND
-            at += 1
-            state = AFTER
-    if status == tree.UNEXPECTED and at >= stop:
-        status = tree.END
-    # Strings are read by words: one that does not end may be read to a little behind the row.
-    return status, min(at, stop), used
+            status = tree.TWICE
+    elif owner > before:
+        # The lists of children are not made yet: their room holds the marks.
+        if origin + marks < limit:
+            children[origin + marks] = key << 32 | owner
+            marks += 1
+        else:
+            status = tree.UNEXPECTED
+    names[owned] = current
+    return status, marks
 
 
 def read_rows(
@@ -224,23 +115,141 @@ def read_rows(
         if status == tree.READ and (start < 0 or start > stop or stop > i64(len(data))):
             status = tree.OUTSIDE
         elif status == tree.READ:
-            status, at, count = read_row(
-                data,
-                u64(start),
-                u64(stop),
-                rules,
-                depth,
-                seed,
-                part,
-                used,
-                plan,
-                states,
-                nodes,
-                children,
-                table,
-                names,
-                pool,
-            )
+            begin = u64(start)
+            until = u64(stop)
+            at = begin
+            count = u64(0)
+            before = u64(states[part * keys.STATE + keys.SERIAL])
+            parent = NO_ONE
+            inside = tree.ARRAY
+            level = i64(0)
+            key = u64(0)
+            listed = u64(0)
+            undone = u64(0)
+            expected = VALUE
+            status = tree.READ
+            while status == tree.READ:
+                at = behind_blanks(data, at, until)
+                byte = byte_at(data, at, until)
+                closes = False
+                if expected == AFTER:
+                    if level == 0:
+                        if at < until:
+                            status = tree.TRAILING
+                        break
+                    if byte == ord(","):
+                        at += 1
+                        expected = KEY if inside == tree.OBJECT else VALUE
+                    elif byte == (ord("}") if inside == tree.OBJECT else ord("]")):
+                        closes = True
+                    else:
+                        status = tree.UNEXPECTED
+                elif expected >= KEY:
+                    if byte == ord('"'):
+                        entry, end = expected_key(data, at + 1, until, part, plan, states, names, pool)
+                        if entry == 0:
+                            end, status, entry = other_key(
+                                data, at + 1, until, seed, part, plan, states, table, names, pool
+                            )
+                        key = entry - 1
+                        if status == tree.READ:
+                            status, undone = take_key(
+                                key,
+                                used,
+                                parent,
+                                undone,
+                                before,
+                                u64(plan[part * keys.PLAN + 2]) + u64(plan[part * keys.PLAN + 3]),
+                                rules,
+                                ((u64(plan[part * keys.PLAN + keys.TABLE]) >> 1) + key) * keys.NAME
+                                + keys.OWNER,
+                                nodes,
+                                children,
+                                names,
+                            )
+                        if status != tree.TWICE:
+                            at = end
+                        if status == tree.READ:
+                            at = behind_blanks(data, at, until)
+                            if byte_at(data, at, until) == ord(":"):
+                                at += 1
+                            else:
+                                status = tree.UNEXPECTED
+                        expected = VALUE
+                    elif byte == ord("}") and expected == FIELD:
+                        closes = True
+                    else:
+                        status = tree.UNEXPECTED
+                elif byte == ord("]") and expected == ELEMENT:
+                    closes = True
+                else:
+                    expected = AFTER
+                    head = u64(0)
+                    body = u64(0)
+                    size = undone
+                    if byte | TO_OBJECT == ord("{"):
+                        serial = u64(states[part * keys.STATE + keys.SERIAL]) + 1
+                        states[part * keys.STATE + keys.SERIAL] = serial
+                        expected = FIELD if byte == ord("{") else ELEMENT
+                        inside = tree.OBJECT if byte == ord("{") else tree.ARRAY
+                        head = inside | serial << ABOVE
+                        if level >= depth:
+                            status = tree.TOO_DEEP
+                        else:
+                            at += 1
+                    elif byte == ord('"'):
+                        at, status, head, body, size = text(data, at, until)
+                    elif byte - ord("0") < 10 or byte == ord("-"):
+                        at, status, head, body, size = number(data, at, until, rules & tree.SPARK)
+                        if head & KIND == tree.UNDECIDED:
+                            states[part * keys.STATE + keys.UNKNOWN] += 1
+                    else:
+                        at, status, head = literal(data, at, until)
+                        size = u64(1)
+                    if (
+                        status == tree.READ
+                        and count >= u64(plan[part * keys.PLAN + 2]) + u64(plan[part * keys.PLAN + 3]) - used
+                    ):
+                        status = tree.UNEXPECTED
+                    if status == tree.READ:
+                        node = (used + count) * tree.NODE
+                        nodes[node + tree.HEAD] = head
+                        nodes[node + tree.BODY] = body
+                        nodes[node + tree.LINK] = parent << 32 | key
+                        nodes[node + tree.SIZE] = size
+                        if level > 0:
+                            nodes[(used + parent) * tree.NODE + tree.BODY] += 1
+                        if expected != AFTER:
+                            parent = count
+                            level += 1
+                        count += 1
+                if closes:
+                    node = (used + parent) * tree.NODE
+                    first = u64(plan[part * keys.PLAN + keys.TABLE]) >> 1
+                    num_children = u64(nodes[node + tree.BODY])
+                    mark = u64(nodes[node + tree.SIZE])
+                    left = undone
+                    while left > mark:
+                        left -= 1
+                        mark_entry = u64(children[used + left])
+                        names[(first + (mark_entry >> 32)) * keys.NAME + keys.OWNER] = mark_entry & 0xFFFFFFFF
+                    nodes[node + tree.HEAD] = (
+                        inside | (u64(nodes[node + tree.HEAD]) & tree.REPEATS) | num_children << ABOVE
+                    )
+                    nodes[node + tree.BODY] = listed << 32 | num_children
+                    nodes[node + tree.SIZE] = 0
+                    listed = listed + num_children
+                    undone = left
+                    parent = u64(nodes[node + tree.LINK]) >> 32
+                    level -= 1
+                    if level > 0:
+                        inside = u64(nodes[(used + parent) * tree.NODE + tree.HEAD]) & KIND
+                    at += 1
+                    expected = AFTER
+            if status == tree.UNEXPECTED and at >= until:
+                status = tree.END
+            # Strings are read by words: one that does not end may be read to a little behind the row.
+            at = min(at, until)
             place = i64(at)
             if status == tree.READ:
                 states[state + keys.KEPT] = states[state + keys.KEYS]

@@ -9,7 +9,7 @@ from bowstring.kernels.json import tree
 from bowstring.kernels.json.numbers import byte_at
 from bowstring.kernels.types import i64, u8, u64
 from bowstring.kernels.validation.text import is_text
-from bowstring.kernels.words import HIGH, escaped_bytes, load_word, store_word
+from bowstring.kernels.words import HIGH, bytes_at, escaped_bytes, load_word, store_word
 
 # Times a word with one bit, the lowest of byte k, this has k in its highest byte.
 WHICH = u64(0x0001020304050607)
@@ -33,22 +33,6 @@ LONG = u64(16 << 2)
 LONGEST_SHORT = u64(63)
 
 
-def word_before(data, at, stop):
-    """Return the bytes at a place as a word, with zeros behind the last."""
-    word = u64(0)
-    k = u64(0)
-    while k < 8 and at + k < stop:
-        word |= u64(data[at + k]) << (k << 3)
-        k += 1
-    return word
-
-
-def first_byte(marks):
-    """Return in which byte the lowest bit of marks is, which are highest bits of bytes."""
-    lowest = marks & (~marks + 1)
-    return ((lowest >> 7) * WHICH) >> 56
-
-
 def string_end(data, start, stop):
     """Return where the string that begins at `start`, after its quote, ends, how many bytes its escapes save,
     and a status. The end is its quote or the error; `start` itself if it is not UTF-8.
@@ -59,13 +43,14 @@ def string_end(data, start, stop):
     dropped = u64(0)
     status = tree.END
     while at < stop:
-        word = load_word(data, at) if at + 8 <= size else word_before(data, at, size)
+        word = load_word(data, at) if at + 8 <= size else bytes_at(data, at, size - at)
         marks = escaped_bytes(word)
         if marks == 0:
             seen |= word
             at += 8
         else:
-            k = first_byte(marks)
+            lowest = marks & (~marks + 1)
+            k = ((lowest >> 7) * WHICH) >> 56
             seen |= word & ((1 << (k << 3)) - 1)
             at += k
             if at < stop:
@@ -190,32 +175,27 @@ def unescape(data, start, stop, out, target, size):
             width = encoded_size(code)
             at += length
             if done + width <= end:
-                put_character(out, done, code, width)
+                if width == 1:
+                    out[done] = u8(code)
+                else:
+                    lead = u64(0xC0)
+                    if width == 3:
+                        lead = u64(0xE0)
+                    elif width == 4:
+                        lead = u64(0xF0)
+                    shift = (width - 1) * 6
+                    out[done] = u8((lead | code >> shift) & 0xFF)
+                    k = u64(1)
+                    while k < width:
+                        shift -= 6
+                        out[done + k] = u8(0x80 | ((code >> shift) & 0x3F))
+                        k += 1
             done += width
-
-
-def put_character(out, at, code, width):
-    """Write a character in UTF-8."""
-    if width == 1:
-        out[at] = u8(code)
-    else:
-        lead = u64(0xC0)
-        if width == 3:
-            lead = u64(0xE0)
-        elif width == 4:
-            lead = u64(0xF0)
-        shift = (width - 1) * 6
-        out[at] = u8((lead | code >> shift) & 0xFF)
-        k = u64(1)
-        while k < width:
-            shift -= 6
-            out[at + k] = u8(0x80 | ((code >> shift) & 0x3F))
-            k += 1
 
 
 def literal(data, at, stop):
     """Return where null, true or false ends, a status, and the node's head."""
-    word = word_before(data, at, min(stop, at + 4))
+    word = bytes_at(data, at, min(stop - at, u64(4)))
     end = at
     status = tree.READ
     header = NULL

@@ -82,13 +82,6 @@ LINK: Final = u64(2)
 SIZE: Final = u64(3)
 """How many bytes it takes encoded."""
 
-BITS = u64(3)
-
-
-def masked(word, size):
-    """Return the first bytes of a word, less than 8 of them."""
-    return word & ((1 << (size << BITS)) - 1)
-
 
 def put(out, at, word, width):
     """Write the first 1 to 8 bytes of a word."""

@@ -101,7 +101,11 @@ def write_rows(i, data, stops, firsts, counts, offsets, nodes, children, out):
         head = u64(nodes[node + tree.HEAD])
         at = u64(nodes[node + tree.LINK])
         if head & tree.DROPPED != 0:
-            drop_children(node, head, origin, nodes, children)
+            if head & KIND >= tree.ARRAY:
+                held = u64(nodes[node + tree.BODY])
+                for j in range(i64(held & 0xFFFFFFFF)):
+                    entry = u64(children[origin + (held >> 32) + u64(j)])
+                    nodes[(origin + (entry & 0xFFFFFFFF)) * tree.NODE + tree.HEAD] |= tree.DROPPED
         elif head & KIND >= tree.ARRAY:
             out[at] = u8(head >> 8 & 0xFF)
             write_container(node, head, at, origin, nodes, children, out)
@@ -109,31 +113,6 @@ def write_rows(i, data, stops, firsts, counts, offsets, nodes, children, out):
             out[at] = u8(head >> 8 & 0xFF)
             write_leaf(data, stop, node, head, at, nodes, out)
         k += 1
-
-
-def drop_children(node, head, origin, nodes, children):
-    """Mark what a value holds that is not written."""
-    if head & KIND >= tree.ARRAY:
-        body = u64(nodes[node + tree.BODY])
-        for k in range(i64(body & 0xFFFFFFFF)):
-            entry = u64(children[origin + (body >> 32) + u64(k)])
-            nodes[(origin + (entry & 0xFFFFFFFF)) * tree.NODE + tree.HEAD] |= tree.DROPPED
-
-
-def keep_last(children, first, count, origin, nodes):
-    """Keep the last of the sorted fields of each key; return how many are left, and the bytes of the others."""
-    kept = u64(0)
-    dropped = u64(0)
-    for k in range(i64(count)):
-        entry = u64(children[first + u64(k)])
-        if kept > 0 and (u64(children[first + kept - 1]) ^ entry) >> 32 == 0:
-            kept -= 1
-            before = (origin + (u64(children[first + kept]) & 0xFFFFFFFF)) * tree.NODE
-            nodes[before + tree.HEAD] |= tree.DROPPED
-            dropped += u64(nodes[before + tree.SIZE])
-        children[first + kept] = entry
-        kept += 1
-    return kept, dropped
 
 
 def sort(children, first, count):
@@ -195,7 +174,18 @@ def close(nodes, node, children, origin):
     if kind == tree.OBJECT:
         sort(children, first, count)
         if head & tree.REPEATS != 0:
-            count, dropped = keep_last(children, first, count, origin, nodes)
+            kept = u64(0)
+            dropped = u64(0)
+            for k in range(i64(count)):
+                entry = u64(children[first + u64(k)])
+                if kept > 0 and (u64(children[first + kept - 1]) ^ entry) >> 32 == 0:
+                    kept -= 1
+                    before = (origin + (u64(children[first + kept]) & 0xFFFFFFFF)) * tree.NODE
+                    nodes[before + tree.HEAD] |= tree.DROPPED
+                    dropped += u64(nodes[before + tree.SIZE])
+                children[first + kept] = entry
+                kept += 1
+            count = kept
             total -= dropped
             nodes[node + tree.BODY] = body >> 32 << 32 | count
     width = width_of(total)

@@ -10,6 +10,7 @@ from typing import Final
 
 from bowstring.kernels.parquet.thrift import integer_at
 from bowstring.kernels.types import i64, u64
+from bowstring.kernels.words import number_at
 
 OK: Final = i64(0)
 CONTRADICTED: Final = i64(1)
@@ -42,7 +43,7 @@ def value_lengths(_item, data, lengths, counts):
     longest = i64(0)
     values = i64(0)
     while at + 4 <= end and values < most:
-        size = i64(data[at]) | i64(data[at + 1]) << 8 | i64(data[at + 2]) << 16 | i64(data[at + 3]) << 24
+        size = i64(number_at(data, u64(at)))
         at += 4 + size
         longest = max(longest, size)
         lengths[values] = size
@@ -121,11 +122,6 @@ def bits_at(data, bit, width):
     return word >> u64(bit & 7) & ((u64(1) << u64(width)) - 1)
 
 
-def are_many(data, miniblocks):
-    """Return whether a block claims more miniblocks than there are bytes, of which each has one."""
-    return miniblocks > FEW and miniblocks > i64(len(data))
-
-
 def delta_head(data, at):
     """Return whether integers begin, values of a miniblock, miniblocks of a block, how many, the first, the end."""
     good, block, at = integer_at(data, at)
@@ -185,14 +181,16 @@ def check_deltas(_item, data, encoding, most, lengths, counts):
     good, _values, miniblocks, total, _first, at = delta_head(data, i64(0))
     nbytes = i64(0)
     longest = i64(0)
-    if good and (are_many(data, miniblocks) or (total > most and encoding != NUMBERS)):
+    if good and (
+        (miniblocks > FEW and miniblocks > i64(len(data))) or (total > most and encoding != NUMBERS)
+    ):
         status = CONTRADICTED
     elif good and encoding == DELTA_BYTE_ARRAY:
         good, prefixes, at = delta_lengths(data, i64(0), lengths, i64(0), most)
         suffixes = i64(0)
         if good:
             good, _values, miniblocks, suffixes, _first, _end = delta_head(data, at)
-            if good and (are_many(data, miniblocks) or suffixes > most):
+            if good and ((miniblocks > FEW and miniblocks > i64(len(data))) or suffixes > most):
                 status = CONTRADICTED
         if good and status == OK:
             good, suffixes, at = delta_lengths(data, at, lengths, most, most)

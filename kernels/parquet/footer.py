@@ -9,6 +9,8 @@ from __future__ import annotations
 
 from typing import Final
 
+import numpy as np
+
 from bowstring.kernels.parquet import thrift
 from bowstring.kernels.parquet.thrift import keep, kept, level_at, next_value, scalar_at, signed
 from bowstring.kernels.types import i64, u64
@@ -104,24 +106,11 @@ def role_of(outer, number):
     return role
 
 
-def fact_of(number):
-    """Return where the facts of a chunk have an integer of its metadata, -1 where they do not."""
-    fact = i64(-1)
-    if number == 1:
-        fact = TYPE
-    elif number == 4:
-        fact = CODEC
-    elif number == 5:
-        fact = VALUES
-    elif number == 6:
-        fact = UNCOMPRESSED
-    elif number == 7:
-        fact = COMPRESSED
-    elif number == 9:
-        fact = DATA_PAGE
-    elif number == 11:
-        fact = DICTIONARY_PAGE
-    return fact
+# Where the facts of a chunk have an integer of its metadata, by the number of the field: -1 where they do not.
+FACT_OF = np.array(
+    [-1, TYPE, -1, -1, CODEC, VALUES, UNCOMPRESSED, COMPRESSED, -1, DATA_PAGE, -1, DICTIONARY_PAGE], np.int64
+)
+FACT_OF.flags.writeable = False
 
 
 def elements_of(role, number):
@@ -153,11 +142,6 @@ def element_bytes(role, kind):
     elif kind >= thrift.BINARY:
         size = TEXT_SIZE
     return size
-
-
-def is_arrow_schema(data, at, size):
-    """Return whether text is the key of an Arrow schema."""
-    return size == 12 and load_word(data, at) == KEY_BEGIN and load_word(data, at + 4) == KEY_END
 
 
 def read_footer(_item, data, columns, most, depth, room, facts, counts):
@@ -202,9 +186,8 @@ def read_footer(_item, data, columns, most, depth, room, facts, counts):
             if status == thrift.OK and kind >= thrift.I16 and kind <= thrift.I64 and row + FACTS <= held:
                 value = signed(word)
                 if role == METADATA:
-                    fact = fact_of(number)
-                    if fact >= 0:
-                        facts[row + fact] = value
+                    if number >= 0 and number < 12 and FACT_OF[number] >= 0:
+                        facts[row + FACT_OF[number]] = value
                 elif role == ENCODING_LIST and value >= 0 and value < 63:
                     facts[row + ENCODINGS] = i64(facts[row + ENCODINGS]) | i64(1) << value
                 elif role == SIZES and number == 1:
@@ -216,7 +199,11 @@ def read_footer(_item, data, columns, most, depth, room, facts, counts):
                 memory += size
                 if role == PAIR:
                     if number == 1:
-                        is_schema = is_arrow_schema(data, at - size, size)
+                        is_schema = (
+                            size == 12
+                            and load_word(data, (at - size)) == KEY_BEGIN
+                            and load_word(data, (at - size) + 4) == KEY_END
+                        )
                     elif number == 2 and is_schema and size > LONG:
                         if schema_at > 0:
                             status = thrift.MALFORMED

@@ -88,17 +88,6 @@ def field_at(data: Any, at: Any, role: Any, last: Any) -> Any:
     return status, kind, number, at
 
 
-def element_of(kinds: Any) -> Any:
-    """Return the status and the type of the next element of a list, and the types of those after it."""
-    status = OK
-    kind = kinds & 15
-    if kind == 0 or kind > UUID:
-        status = MALFORMED
-    elif kind <= FALSE:
-        kind = BYTE  # booleans of a list take a byte each
-    return status, kind, kinds >> 4 | (kinds & 15) << 4
-
-
 def next_value(data: Any, at: Any, role: Any, left: Any, kinds: Any, last: Any) -> Any:
     """Return the status, the type and the number of the next value, its place, and what is open then.
 
@@ -112,7 +101,13 @@ def next_value(data: Any, at: Any, role: Any, left: Any, kinds: Any, last: Any) 
         last = number
     elif left > 0:
         left -= 1
-        status, kind, kinds = element_of(kinds)
+        status = OK
+        kind = kinds & 15
+        if kind == 0 or kind > UUID:
+            status = MALFORMED
+        elif kind <= FALSE:
+            kind = BYTE  # booleans of a list take a byte each
+        kinds = kinds >> 4 | (kinds & 15) << 4
     return status, kind, number, at, left, kinds, last
 
 

@@ -100,15 +100,6 @@ def check_dense(i, type_ids, starts, children, lengths, rows, firsts, lasts, bad
     bad[i] = found
 
 
-def first_row_of(type_ids, children, child, block, rows):
-    """Return the first row of a block that names a child."""
-    found = NO_ROW
-    for row in range(block_start(block), block_end(block, rows, i64(len(type_ids)))):
-        if found == NO_ROW and children[i64(type_ids[row])] == child:
-            found = i64(row)
-    return found
-
-
 def check_dense_order(i, type_ids, children, firsts, lasts, count, rows, bad):
     """Find the first row of a child that lies before a slot which an earlier block named.
 
@@ -120,7 +111,10 @@ def check_dense_order(i, type_ids, children, firsts, lasts, count, rows, bad):
         at = block * count + i
         if firsts[at] >= 0:
             if firsts[at] < last:
-                found = min(found, first_row_of(type_ids, children, i, i64(block), rows))
+                # Its first row is among those of the block.
+                for row in range(block_start(i64(block)), block_end(i64(block), rows, i64(len(type_ids)))):
+                    if children[i64(type_ids[row])] == i:
+                        found = min(found, i64(row))
             last = lasts[at]
     bad[i] = found
 

@@ -11,7 +11,7 @@ from typing import Final
 
 from bowstring.kernels.types import i64, u64
 from bowstring.kernels.validity import bit_is_set
-from bowstring.kernels.words import HIGH
+from bowstring.kernels.words import HIGH, load_word
 
 ASCII: Final = i64(0)
 """The mark of a block that holds nothing but ASCII."""
@@ -76,15 +76,6 @@ def second_faults(word, before):
     return fault & leads
 
 
-def whole_word(data, at):
-    """Return the 8 bytes at a place as a word."""
-    begin = max(at, i64(0))
-    word = u64(0)
-    for k in range(8):
-        word |= u64(data[begin + k]) << u64(k << 3)
-    return word
-
-
 def text_word(data, at, start, stop):
     """Return the 8 bytes at a place as a word, those outside ``[start, stop)`` as 0."""
     word = u64(0)
@@ -105,7 +96,7 @@ def fault_from(data, at, before, start, stop):
     previous = before
     place = at
     while place + 8 <= stop and fault == 0:
-        word = whole_word(data, place)
+        word = load_word(data, u64(place))
         if (word | previous) & HIGH != 0:
             fault = faults(word, previous)
         previous = word
@@ -115,7 +106,7 @@ def fault_from(data, at, before, start, stop):
     if stop - 8 < start:
         last = text_word(data, place, start, stop)
     elif place < stop:
-        last = whole_word(data, stop - 8) >> u64((place + 8 - stop) << 3)
+        last = load_word(data, u64(stop - 8)) >> u64((place + 8 - stop) << 3)
     if (last | previous) & HIGH != 0:
         fault |= faults(last, previous)
     return fault

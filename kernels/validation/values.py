@@ -9,7 +9,7 @@ from __future__ import annotations
 from bowstring.kernels.types import i64, u64
 from bowstring.kernels.validation.text import NO_ROW, block_end, block_start, faults, is_text_by_blocks
 from bowstring.kernels.validity import bit_is_set
-from bowstring.kernels.words import HIGH
+from bowstring.kernels.words import HIGH, number_at
 
 DAY = i64(86_400_000)
 
@@ -44,7 +44,7 @@ def check_days(i, values, validity, rows, bad):
 
 
 def is_beyond(words, at, limbs, bounds):
-    """Return whether a number of several words is none of those that `bounds` names; see `check_range_128`."""
+    """Return whether a number of several words is none of those that `bounds` names; see `check_wide_range`."""
     begin = max(at, i64(0))
     carry = u64(0)
     beyond = i64(0)
@@ -62,21 +62,11 @@ def is_beyond(words, at, limbs, bounds):
     return beyond != 0
 
 
-def check_range_128(i, words, bounds, validity, rows, bad):
-    """Find the first valid row that is out of range, for numbers of two 64-bit words, the lower first.
+def check_wide_range(i, words, limbs, bounds, validity, rows, bad):
+    """Find the first valid row that is out of range, for numbers of some 64-bit words, the lowest first.
 
     `bounds` holds what to add to a number so that the lowest becomes 0, and then the highest after that.
     """
-    bad[i] = first_beyond(i, words, i64(2), bounds, validity, rows)
-
-
-def check_range_256(i, words, bounds, validity, rows, bad):
-    """Do the same for numbers of four words."""
-    bad[i] = first_beyond(i, words, i64(4), bounds, validity, rows)
-
-
-def first_beyond(i, words, limbs, bounds, validity, rows):
-    """Return the first valid row of a block that is out of range."""
     row = block_start(i)
     stop = block_end(i, rows, i64(len(words)) // limbs)
     found = NO_ROW
@@ -84,7 +74,7 @@ def first_beyond(i, words, limbs, bounds, validity, rows):
         if is_beyond(words, row * limbs, limbs, bounds) and bit_is_set(validity, row):
             found = row
         row += 1
-    return found
+    bad[i] = found
 
 
 LONGEST_INSIDE = i64(12)
@@ -105,15 +95,6 @@ def inner_is_right(low, high, size, text):
     return right
 
 
-def starts_with(data, at, prefix):
-    """Return whether four bytes are those of a prefix."""
-    begin = max(at, i64(0))
-    found = u64(0)
-    for k in range(4):
-        found |= u64(data[begin + k]) << u64(k << 3)
-    return found == prefix
-
-
 def check_views(i, parts, validity, data, firsts, sizes, rows, text, broken, lead, bad):
     """Find the first valid row whose view is wrong, as far as `data` tells."""
     # parts: the views, four numbers each; sizes[b]: bytes of variadic buffer b, which begins at firsts[b] in
@@ -123,27 +104,23 @@ def check_views(i, parts, validity, data, firsts, sizes, rows, text, broken, lea
     stop = block_end(i, rows, i64(len(parts)) // 4)
     found = NO_ROW
     while row < stop and found == NO_ROW:
-        if bit_is_set(validity, row) and not view_is_right(
-            parts, row * 4, data, firsts, sizes, text, broken, lead
-        ):
+        size = i64(parts[4 * row])
+        prefix = u64(parts[4 * row + 1])
+        third = u64(parts[4 * row + 2])
+        fourth = u64(parts[4 * row + 3])
+        right = size <= (2**31 - 1)
+        if not bit_is_set(validity, row):
+            right = True
+        elif size <= LONGEST_INSIDE:
+            right = inner_is_right(prefix | (third << 32), fourth, size, text)
+        elif right:
+            right = outer_is_right(
+                data, firsts, sizes, i64(third), i64(fourth), size, prefix, text, broken, lead
+            )
+        if not right:
             found = row
         row += 1
     bad[i] = found
-
-
-def view_is_right(parts, at, data, firsts, sizes, text, broken, lead):
-    """Return whether a view, whose first part is at `at`, holds what it says; see :func:`check_views`."""
-    begin = max(at, i64(0))
-    size = i64(parts[begin])
-    prefix = u64(parts[begin + 1])
-    third = u64(parts[begin + 2])
-    fourth = u64(parts[begin + 3])
-    right = size <= (2**31 - 1)
-    if size <= LONGEST_INSIDE:
-        right = inner_is_right(prefix | (third << 32), fourth, size, text)
-    elif right:
-        right = outer_is_right(data, firsts, sizes, i64(third), i64(fourth), size, prefix, text, broken, lead)
-    return right
 
 
 def outer_is_right(data, firsts, sizes, buffer, offset, size, prefix, text, broken, lead):
@@ -153,7 +130,7 @@ def outer_is_right(data, firsts, sizes, buffer, offset, size, prefix, text, brok
         right = offset + size <= sizes[buffer]
     if right and firsts[buffer] >= 0:
         start = firsts[buffer] + offset
-        right = start + size <= i64(len(data)) and starts_with(data, start, prefix)
+        right = start + size <= i64(len(data)) and number_at(data, u64(start)) == prefix
         if right and text != 0:
             right = is_text_by_blocks(data, broken, lead, start, start + size)
     return right
@@ -164,7 +141,6 @@ SIGNATURES = {
         f"{width}[], u8[], i64, u64, u64, u64, i64[]!" for width in ("u8", "u16", "u32", "u64")
     ),
     check_days: ("i64[], u8[], i64, i64[]!",),
-    check_range_128: ("u64[], u64[], u8[], i64, i64[]!",),
-    check_range_256: ("u64[], u64[], u8[], i64, i64[]!",),
+    check_wide_range: ("u64[], i64, u64[], u8[], i64, i64[]!",),
     check_views: ("u32[], u8[], u8[], i64[], i64[], i64, i64, i64[], i64, i64[]!",),
 }

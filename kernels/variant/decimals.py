@@ -14,7 +14,7 @@ from bowstring.kernels.floats import FINITE, parts_of_float
 from bowstring.kernels.types import i64, u64
 from bowstring.kernels.variant import encoding
 from bowstring.kernels.variant.encoding import signed
-from bowstring.kernels.variant.text.reals import shortest, shortest_single
+from bowstring.kernels.variant.text.put import shortest
 from bowstring.kernels.words import below, by_ten, negated, times_ten
 
 LAST_WORD = i64(3)
@@ -76,60 +76,36 @@ def raw_number(data, at):
     return status, negative, high, low, scale
 
 
-def exact_number(data, at, wanted_scale):
-    """Return a status, whether the number at `at` is negative, and its magnitude at a scale in two words."""
-    status, negative, high, low, scale = raw_number(data, at)
-    if status == encoding.OK:
-        status, high, low = moved(high, low, i64(wanted_scale) - i64(scale))
-    return status, negative, high, low
-
-
-def moved(high, low, steps):
-    """Return a status, and a number of two words times ``10 ** steps``, or an overflow."""
+def moved(high, low, steps, rounded):
+    """Return a status, and a number of two words times ``10 ** steps``: half a unit goes up if `rounded`, and else
+    what would be cut off is an overflow.
+    """
     status = encoding.OK
     upper = high
     lower = low
-    left = i64(0)
-    if high | low != 0:
-        left = i64(steps)
-    while status == encoding.OK and left > 0:
+    last = u64(0)
+    left = i64(steps)
+    while status == encoding.OK and left > 0 and upper | lower != 0:
         upper, lower, fits = times_ten(upper, lower)
         if not fits:
             status = encoding.OVERFLOW
         left -= 1
-    while status == encoding.OK and left < 0:
-        upper, lower, rest = by_ten(upper, lower)
-        if rest != 0:
+    while status == encoding.OK and left < 0 and upper | lower | last != 0:
+        upper, lower, last = by_ten(upper, lower)
+        if last != 0 and not rounded:
             status = encoding.OVERFLOW
         left += 1
+    if rounded and last >= 5:
+        lower += 1
+        if lower == 0:
+            upper += 1
     return status, upper, lower
 
 
-def text_number(data, at):
-    """Return a status, whether the float at `at` is negative, and the digits and the scale of its shortest text."""
-    status = encoding.MALFORMED
-    negative = False
-    digits = u64(0)
-    exponent = i64(0)
-    single = u64(data[at]) >> 2 == encoding.KIND_FLOAT
-    width = i64(8)
-    if single:
-        width = i64(4)
-    if at + u64(width) < u64(len(data)):
-        bits = u64(signed(data, at + 1, width))
-        negative, _mantissa, _exponent, kind = parts_of_float(bits, single)
-        status = encoding.OK
-        if kind != FINITE:
-            status = encoding.OVERFLOW
-        elif single:
-            digits, exponent = shortest_single(bits & (2**31 - 1))
-        else:
-            digits, exponent = shortest(bits & (2**63 - 1))
-    return status, negative, digits, -exponent
-
-
 def number_at(data, at, floats):
-    """Return what :func:`raw_number` does, also of floats where `floats` is not 0: a scale may be negative."""
+    """Return what :func:`raw_number` does, and with `floats` the digits and the scale of a float's shortest text:
+    the scale may be negative.
+    """
     header = u64(data[at])
     kind = header >> 2
     status = encoding.OK
@@ -142,32 +118,20 @@ def number_at(data, at, floats):
         and header & encoding.BASIC == encoding.PRIMITIVE
         and (kind == encoding.KIND_DOUBLE or kind == encoding.KIND_FLOAT)
     ):
-        status, negative, low, scale = text_number(data, at)
+        size = i64(encoding.SIZES[kind])
+        status = encoding.MALFORMED
+        if at + u64(size) < u64(len(data)):
+            bits = u64(signed(data, at + 1, size))
+            negative, _mantissa, _exponent, finite = parts_of_float(bits, size)
+            status = encoding.OVERFLOW
+            if finite == FINITE:
+                status = encoding.OK
+                low, exponent = shortest(bits & ((u64(1) << u64(8 * size - 1)) - 1), size)
+                scale = -exponent
     else:
         status, negative, high, low, found = raw_number(data, at)
         scale = i64(found)
     return status, negative, high, low, scale
-
-
-def decimal_of(data, at, scale, bound_high, bound_low, floats):
-    """Return a status and the decimal at `at`, at a scale and below a bound, in two words; no float becomes one
-    where `floats` is 0.
-    """
-    status = encoding.MALFORMED
-    high = u64(0)
-    low = u64(0)
-    if at < u64(len(data)):
-        status, negative, high, low, own = number_at(data, at, floats)
-        if status == encoding.OK:
-            status, high, low = moved(high, low, i64(scale) - own)
-        if status == encoding.OK and not below(high, low, bound_high, bound_low):
-            status = encoding.OVERFLOW
-        if status != encoding.OK:
-            high = u64(0)
-            low = u64(0)
-        elif negative:
-            high, low = negated(high, low)
-    return status, high, low
 
 
 def cast_decimals(i, data, places, scale, bound_high, bound_low, floats, statuses, out):
@@ -175,7 +139,21 @@ def cast_decimals(i, data, places, scale, bound_high, bound_low, floats, statuse
     high = u64(0)
     low = u64(0)
     if statuses[i] == encoding.OK:
-        status, high, low = decimal_of(data, u64(places[i]), scale, bound_high, bound_low, floats)
+        at = u64(places[i])
+        status = encoding.MALFORMED
+        high = u64(0)
+        low = u64(0)
+        if at < u64(len(data)):
+            status, negative, high, low, own = number_at(data, at, floats)
+            if status == encoding.OK:
+                status, high, low = moved(high, low, i64(scale) - own, False)
+            if status == encoding.OK and not below(high, low, bound_high, bound_low):
+                status = encoding.OVERFLOW
+            if status != encoding.OK:
+                high = u64(0)
+                low = u64(0)
+            elif negative:
+                high, low = negated(high, low)
         statuses[i] = status
     out[i << 1] = low
     out[(i << 1) + 1] = high
@@ -206,16 +184,6 @@ def is_below_wide(out, first, bounds):
     return order < 0
 
 
-def negate_wide(out, first):
-    """Change the sign of a number of four words in `out`."""
-    carry = u64(1)
-    for k in range(first, first + 4):
-        word = ~u64(out[k]) + carry
-        if word != 0:
-            carry = u64(0)
-        out[k] = word
-
-
 def cast_decimals_256(i, data, places, scale, floats, bounds, statuses, out):
     """Write decimals of four words below those of `bounds`; rows of a status other than ``OK`` become 0.
 
@@ -232,7 +200,7 @@ def cast_decimals_256(i, data, places, scale, floats, bounds, statuses, out):
             steps = i64(scale) - own
             # Towards fewer digits nothing grows: two words are enough.
             if status == encoding.OK and steps < 0:
-                status, high, low = moved(high, low, steps)
+                status, high, low = moved(high, low, steps, False)
             if status == encoding.OK:
                 out[first] = low
                 out[first + 1] = high
@@ -248,7 +216,12 @@ def cast_decimals_256(i, data, places, scale, floats, bounds, statuses, out):
                     for k in range(first, first + 4):
                         out[k] = 0
                 elif negative:
-                    negate_wide(out, first)
+                    borrow = u64(1)
+                    for k in range(first, first + 4):
+                        word = ~u64(out[k]) + borrow
+                        if word != 0:
+                            borrow = u64(0)
+                        out[k] = word
         statuses[i] = status
 
 

@@ -149,6 +149,43 @@ def value_end(data, at, stop):
     return end
 
 
+def child_at(data, at, end):
+    """Return the status of a child, which must lie before `end`, and the bytes that it takes, one at least."""
+    status = OK
+    size = u64(1)
+    reached = value_end(data, at, end)
+    if reached == BROKEN:
+        status = MALFORMED
+    elif reached == UNKNOWN:
+        status = UNSUPPORTED
+    else:
+        size = reached - at
+    return status, size
+
+
+def payload(data, at, stop):
+    """Return where the bytes behind the header of a primitive or a string lie, nowhere if not before `stop`."""
+    first = stop
+    last = stop
+    if at < stop:
+        header = u64(data[at])
+        kind = header >> 2
+        begin = at + 1
+        end = begin + kind
+        if header & BASIC == PRIMITIVE:
+            if kind >= KIND_BINARY and kind <= KIND_STRING:
+                begin = at + 5
+                end = begin
+                if begin <= stop:
+                    end += little(data, at + 1, u64(4))
+            else:
+                end = begin + u64(SIZES[min(kind, KIND_UUID)])
+        if end <= stop:
+            first = begin
+            last = end
+    return first, last
+
+
 def dictionary(data, start, stop):
     """Return the parts of the metadata in ``[start, stop)`` of `data`: the number of names, or :data:`BROKEN`
     if it is malformed; bytes per offset; begin of the offsets; begin and end of the names.

@@ -11,10 +11,10 @@ from typing import Final
 from bowstring.kernels.floats import DOUBLE_INFINITY, SINGLE_INFINITY
 from bowstring.kernels.types import i64, u8, u64
 from bowstring.kernels.variant import encoding
-from bowstring.kernels.variant.encoding import frame, little, signed
-from bowstring.kernels.variant.metadata import slot_of
+from bowstring.kernels.variant.encoding import frame, little, payload, signed
+from bowstring.kernels.variant.metadata import name_between_quotes, slot_of
 from bowstring.kernels.variant.text.leaves import decimal_at, without_zeros
-from bowstring.kernels.variant.text.put import same_bytes
+from bowstring.kernels.words import same_bytes
 
 WORDS: Final = i64(5)
 """Words of room for each pair of open containers: where both begin and must end, and which child is next."""
@@ -75,136 +75,91 @@ def compare_values(
         ):
             start, stop = slot_of(starts, stops, data, i64(row))
             right_start, right_stop = slot_of(right_starts, right_stops, right_data, i64(row))
-            verdict = compared_trees(
-                data,
-                start,
-                stop,
-                ends,
-                names,
-                max(i64(bases[group]), i64(0)),
-                right_data,
-                right_start,
-                right_stop,
-                right_ends,
-                right_names,
-                max(i64(right_bases[right_group]), i64(0)),
-                depth,
-                room,
-                slot,
-            )
-        verdicts[row] = verdict
-
-
-def compared_trees(
-    data,
-    start,
-    stop,
-    ends,
-    names,
-    base,
-    right_data,
-    right_start,
-    right_stop,
-    right_ends,
-    right_names,
-    right_base,
-    depth,
-    room,
-    slot,
-):
-    """Return the verdict on two values."""
-    nodes = stop - start
-    steps = nodes * PATIENCE
-    level = i64(0)
-    place = start
-    bound = stop
-    right = right_start
-    right_bound = right_stop
-    verdict = SAME
-    going = True
-    while going:
-        going = False
-        group = class_at(data, place, bound)
-        if group == encoding.BROKEN or group != class_at(right_data, right, right_bound):
-            verdict = DIFFERENT
-        elif group < CONTAINERS:
-            if not same_leaf(data, place, bound, right_data, right, right_bound, group):
-                verdict = DIFFERENT
-        else:
-            count, _, _, _, _, _, _ = frame(data, place, bound)
-            right_count, _, _, _, _, _, _ = frame(right_data, right, right_bound)
-            if count != right_count or count == encoding.BROKEN:
-                verdict = DIFFERENT
-            elif level == depth or count > nodes:
-                verdict = UNKNOWN
-            else:
-                nodes -= count
-                top = slot + level * WORDS
-                room[top] = place
-                room[top + RIGHT] = right
-                room[top + STOP] = bound
-                room[top + RIGHT_STOP] = right_bound
-                room[top + NEXT] = 0
-                level += 1
-        while verdict == SAME and level > 0 and not going:
-            top = slot + (level - 1) * WORDS
-            k = u64(room[top + NEXT])
-            count, id_width, ids, width, offsets, values, end = frame(
-                data, u64(room[top]), u64(room[top + STOP])
-            )
-            if count == encoding.BROKEN:
-                verdict = DIFFERENT
-            elif k == count:
-                level -= 1
-            else:
-                first = u64(0)
-                last = u64(0)
-                if id_width != 0:
-                    first, last = name_of(ends, base, little(data, ids + k * id_width, id_width))
-                place = values + little(data, offsets + k * width, width)
-                bound = end
-                room[top + NEXT] = k + 1
-                # The parts of one side at a time: registers are scarce.
-                count, id_width, ids, width, offsets, values, end = frame(
-                    right_data, u64(room[top + RIGHT]), u64(room[top + RIGHT_STOP])
-                )
-                if count == encoding.BROKEN:
-                    count = u64(0)
-                elif id_width != 0:
-                    k, steps = field_of_name(
-                        right_data,
-                        ids,
-                        id_width,
-                        count,
-                        k,
-                        right_ends,
-                        right_names,
-                        right_base,
-                        names,
-                        first,
-                        last,
-                        steps,
-                    )
-                if steps == 0:
-                    verdict = UNKNOWN
-                elif k >= count:
+            base = max(i64(bases[group]), i64(0))
+            right_base = max(i64(right_bases[right_group]), i64(0))
+            nodes = stop - start
+            steps = nodes * PATIENCE
+            level = i64(0)
+            place = start
+            bound = stop
+            right = right_start
+            right_bound = right_stop
+            verdict = SAME
+            going = True
+            while going:
+                going = False
+                family = class_at(data, place, bound)
+                if family == encoding.BROKEN or family != class_at(right_data, right, right_bound):
                     verdict = DIFFERENT
+                elif family < CONTAINERS:
+                    if not same_leaf(data, place, bound, right_data, right, right_bound, family):
+                        verdict = DIFFERENT
                 else:
-                    right = values + little(right_data, offsets + k * width, width)
-                    right_bound = end
-                    going = True
-    return verdict
-
-
-def name_of(ends, base, number):
-    """Return where a name begins and ends within its quotes."""
-    at = base + i64(number)
-    begin = u64(0)
-    end = u64(0)
-    if at + 1 < i64(len(ends)):
-        begin = u64(ends[at]) + 2
-        end = u64(ends[at + 1]) - 2
-    return begin, end
+                    count, _, _, _, _, _, _ = frame(data, place, bound)
+                    right_count, _, _, _, _, _, _ = frame(right_data, right, right_bound)
+                    if count != right_count or count == encoding.BROKEN:
+                        verdict = DIFFERENT
+                    elif level == depth or count > nodes:
+                        verdict = UNKNOWN
+                    else:
+                        nodes -= count
+                        top = slot + level * WORDS
+                        room[top] = place
+                        room[top + RIGHT] = right
+                        room[top + STOP] = bound
+                        room[top + RIGHT_STOP] = right_bound
+                        room[top + NEXT] = 0
+                        level += 1
+                while verdict == SAME and level > 0 and not going:
+                    top = slot + (level - 1) * WORDS
+                    k = u64(room[top + NEXT])
+                    count, id_width, ids, width, offsets, values, end = frame(
+                        data, u64(room[top]), u64(room[top + STOP])
+                    )
+                    if count == encoding.BROKEN:
+                        verdict = DIFFERENT
+                    elif k == count:
+                        level -= 1
+                    else:
+                        first = u64(0)
+                        last = u64(0)
+                        if id_width != 0:
+                            first, last = name_between_quotes(
+                                ends, base, little(data, ids + k * id_width, id_width)
+                            )
+                        place = values + little(data, offsets + k * width, width)
+                        bound = end
+                        room[top + NEXT] = k + 1
+                        # The parts of one side at a time: registers are scarce.
+                        count, id_width, ids, width, offsets, values, end = frame(
+                            right_data, u64(room[top + RIGHT]), u64(room[top + RIGHT_STOP])
+                        )
+                        if count == encoding.BROKEN:
+                            count = u64(0)
+                        elif id_width != 0:
+                            k, steps = field_of_name(
+                                right_data,
+                                ids,
+                                id_width,
+                                count,
+                                k,
+                                right_ends,
+                                right_names,
+                                right_base,
+                                names,
+                                first,
+                                last,
+                                steps,
+                            )
+                        if steps == 0:
+                            verdict = UNKNOWN
+                        elif k >= count:
+                            verdict = DIFFERENT
+                        else:
+                            right = values + little(right_data, offsets + k * width, width)
+                            right_bound = end
+                            going = True
+        verdicts[row] = verdict
 
 
 def field_of_name(data, ids, width, count, first, ends, names, base, texts, start, stop, steps):
@@ -216,7 +171,7 @@ def field_of_name(data, ids, width, count, first, ends, names, base, texts, star
     while tried < count and left > 0:
         if k >= count:
             k = u64(0)
-        begin, end = name_of(ends, base, little(data, ids + k * width, width))
+        begin, end = name_between_quotes(ends, base, little(data, ids + k * width, width))
         left -= 1
         tried += 1
         if end - begin == stop - start:
@@ -249,26 +204,6 @@ def class_at(data, at, stop):
         elif kind <= encoding.KIND_UUID:
             group = kind
     return group
-
-
-def payload(data, at, stop):
-    """Return where the bytes behind the header of a primitive or a string lie, nowhere if not before `stop`."""
-    header = u64(data[at])
-    kind = header >> 2
-    first = at + 1
-    last = first + kind
-    if header & encoding.BASIC == encoding.PRIMITIVE:
-        if kind >= encoding.KIND_BINARY and kind <= encoding.KIND_STRING:
-            first = at + 5
-            last = first
-            if first <= stop:
-                last += little(data, at + 1, u64(4))
-        else:
-            last = first + u64(encoding.SIZES[min(kind, encoding.KIND_UUID)])
-    if last > stop:
-        first = stop
-        last = stop
-    return first, last
 
 
 def same_leaf(data, at, stop, right_data, right_at, right_stop, group):

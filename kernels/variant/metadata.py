@@ -47,6 +47,17 @@ def slot_of(starts, stops, data, row):
     return start, stop
 
 
+def name_between_quotes(ends, base, number):
+    """Return where a name begins and ends among quoted names, without its quotes; nowhere beyond the last one."""
+    at = base + i64(number)
+    begin = u64(0)
+    end = u64(0)
+    if at + 1 < i64(len(ends)):
+        begin = u64(ends[at]) + 2
+        end = u64(ends[at + 1]) - 2
+    return begin, end
+
+
 def row_state(row, validity, value_validity, starts, stops, data, classes, marks, faults):
     """Return what of a row is known before its value is read: a status; which metadata it has, and their mark; and
     where its value begins and ends. Metadata with one of the marks `faults` are malformed.

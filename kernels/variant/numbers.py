@@ -11,10 +11,10 @@ from __future__ import annotations
 from typing import Final
 
 from bowstring.kernels import floats
-from bowstring.kernels.floats import float_of_decimal, packed_float, packed_half, parts_of_float, widened
+from bowstring.kernels.floats import float_of_decimal, parts_of_float, widened
 from bowstring.kernels.types import i8, i16, i32, i64, u8, u64
 from bowstring.kernels.variant import encoding
-from bowstring.kernels.variant.decimals import exact_number, raw_number
+from bowstring.kernels.variant.decimals import moved, raw_number
 from bowstring.kernels.variant.encoding import little, signed
 from bowstring.kernels.variant.walk import LOCATED
 
@@ -37,13 +37,10 @@ ANY_DOUBLE: Final = i64(13)
 HALF: Final = i64(14)
 """Floats of two bytes, of those of four that are one."""
 
-BETWEEN = encoding.NANOS - encoding.MICROS
 # Headers of the narrow whole numbers, less what they share.
 INT8_HEADER = u64(3 << 2)
 INT16_HEADER = u64(3 << 2 ^ 4 << 2)
 INT32_HEADER = u64(3 << 2 ^ 5 << 2)
-QUIET_SINGLE = u64(1 << 22)
-QUIET_HALF = u64(1 << 9)
 HALF_DIGITS = u64(1 << 11)
 LEAST_OF_HALVES = i64(-24)
 
@@ -88,87 +85,55 @@ def fixed(data, at, width):
     return status, found
 
 
-def in_micros(kind):
-    """Return the type in microseconds beside that of a timestamp in nanoseconds, and any other as it is."""
-    found = kind
-    if kind >= encoding.NANOS and kind <= encoding.NANOS_NTZ:
-        found = kind - BETWEEN
-    return found
+def bits_of(number, size):
+    """Return the bits of a signed number of some bytes, and zeros above."""
+    return (u64(number) << u64(64 - 8 * size)) >> u64(64 - 8 * size)
 
 
-def moment(data, at, kind, target):
-    """Return a status, and the time or timestamp at `at` in `target` units a second."""
-    status, found = fixed(data, at, i64(8))
-    source = i64(1_000_000)
-    if kind >= encoding.NANOS:
-        source = i64(1_000_000_000)
-    if status == encoding.OK and kind == encoding.KIND_TIME and (found < 0 or found >= encoding.DAY):
-        status = encoding.MALFORMED
-    if status == encoding.OK:
-        status, found = scaled(found, source, target)
-    return status, found
-
-
-def magnitude_of_float(mantissa, exponent, kind):
-    """Return a status, and a float of which the parts are given as a whole number, if it is one."""
-    status = encoding.OVERFLOW
-    found = u64(0)
-    if kind == floats.FINITE and mantissa == 0:
-        status = encoding.OK
-    elif kind == floats.FINITE and exponent >= 0 and exponent < 64:
-        found = mantissa << u64(exponent)
-        if found >> u64(exponent) == mantissa:
-            status = encoding.OK
-    elif kind == floats.FINITE and exponent < 0 and exponent > -i64(64):
-        found = mantissa >> u64(-exponent)
-        if found << u64(-exponent) == mantissa:
-            status = encoding.OK
-    return status, found
-
-
-def narrowed(bits, single, family):
-    """Return a status, and the bits of the narrower float nearest to one of 8 bytes, or of 4 if `single`."""
-    negative, mantissa, exponent, kind = parts_of_float(bits, single)
+def narrowed(bits, size, target):
+    """Return a status, and the bits of the nearest float of fewer bytes."""
+    negative, mantissa, exponent, kind = floats.parts_of_float(bits, size)
+    digits, most, sign = floats.format_of(target)
+    infinity = u64(2 * most + 1) << u64(digits - 1)
     status = encoding.OK
-    sign = u64(0)
-    if negative:
-        sign = u64(1)
-    found = floats.HALF_INFINITY
-    top = floats.HALF_INFINITY
-    quiet = QUIET_HALF
-    sign = sign << 15
-    if family == ANY_FLOAT:
-        found = floats.SINGLE_INFINITY
-        top = floats.SINGLE_INFINITY
-        quiet = QUIET_SINGLE
-        sign = sign << 16
+    found = infinity
     if kind == floats.NOT_A_NUMBER:
-        found |= quiet
+        found |= u64(1) << u64(digits - 2)
     elif kind == floats.FINITE:
-        if family == ANY_FLOAT:
-            found = packed_float(False, mantissa, exponent, u64(0), True)
-        else:
-            found = packed_half(False, mantissa, exponent, u64(0))
-        if found == top:
+        found = floats.packed_float(False, mantissa, exponent, u64(0), target)
+        if found == infinity:
             status = encoding.OVERFLOW
-    return status, i64(found | sign)
+    if negative:
+        found |= u64(1) << sign
+    return status, i64(found)
 
 
-def from_real(bits, single, family):
+def from_real(bits, size, family):
     """Return a status, and what a float becomes."""
     status = encoding.OK
     found = i64(0)
     if family <= ANY_UNSIGNED:
-        negative, mantissa, exponent, kind = parts_of_float(bits, single)
-        status, whole = magnitude_of_float(mantissa, exponent, kind)
+        negative, mantissa, exponent, kind = parts_of_float(bits, size)
+        status = encoding.OVERFLOW
+        whole = u64(0)
+        if kind == floats.FINITE and mantissa == 0:
+            status = encoding.OK
+        elif kind == floats.FINITE and exponent >= 0 and exponent < 64:
+            whole = mantissa << u64(exponent)
+            if whole >> u64(exponent) == mantissa:
+                status = encoding.OK
+        elif kind == floats.FINITE and exponent < 0 and exponent > -i64(64):
+            whole = mantissa >> u64(-exponent)
+            if whole << u64(-exponent) == mantissa:
+                status = encoding.OK
         if status == encoding.OK:
             status, found = whole_number_of(negative, u64(0), whole, family)
     elif family == ANY_DOUBLE:
-        found = i64(widened(bits) if single else bits)
-    elif family == ANY_FLOAT and single:
+        found = i64(widened(bits) if size == floats.SINGLE else bits)
+    elif family == ANY_FLOAT and size == floats.SINGLE:
         found = i64(bits)
     else:
-        status, found = narrowed(bits, single, family)
+        status, found = narrowed(bits, size, floats.SINGLE if family == ANY_FLOAT else floats.HALF)
         if status == encoding.OK and family == HALF and not is_half(bits):
             status = encoding.OVERFLOW
     return status, found
@@ -176,7 +141,7 @@ def from_real(bits, single, family):
 
 def is_half(bits):
     """Return whether a float of four bytes has no more digits than one of two bytes; its range is not looked at."""
-    _negative, mantissa, exponent, kind = parts_of_float(bits, True)
+    _negative, mantissa, exponent, kind = parts_of_float(bits, floats.SINGLE)
     lowest = mantissa & (~mantissa + 1)
     fits = mantissa < lowest * HALF_DIGITS
     # The lowest digit that is set is at least that of the least half.
@@ -201,7 +166,9 @@ def from_exact(data, at, family):
     """Return a status, and what a whole number or a decimal becomes."""
     found = i64(0)
     if family <= ANY_UNSIGNED:
-        status, negative, high, low = exact_number(data, at, u64(0))
+        status, negative, high, low, scale = raw_number(data, at)
+        if status == encoding.OK:
+            status, high, low = moved(high, low, -i64(scale), False)
         if status == encoding.OK:
             status, found = whole_number_of(negative, high, low, family)
     else:
@@ -245,11 +212,10 @@ def number_of(data, at, family, low, high, unit):
                 or family == ANY_INTEGER
                 or (family >= ANY_UNSIGNED and family < HALF)
             ):
-                status, found = fixed(data, at, i64(encoding.SIZES[kind]))
-                if status == encoding.OK and single and family >= ANY_INTEGER:
-                    status, found = from_real(u64(found) & (2**32 - 1), True, family)
-                elif status == encoding.OK and family >= ANY_INTEGER:
-                    status, found = from_real(u64(found), False, family)
+                size = i64(encoding.SIZES[kind])
+                status, found = fixed(data, at, size)
+                if status == encoding.OK and family >= ANY_INTEGER:
+                    status, found = from_real(bits_of(found, size), size, family)
         elif family == BOOLEAN and kind >= encoding.TRUE and kind <= encoding.FALSE:
             status = encoding.OK
             found = i64(2 - kind)
@@ -259,10 +225,17 @@ def number_of(data, at, family, low, high, unit):
                 status, found = scaled(found, i64(1), unit)
         elif (
             (family == TIME and kind == encoding.KIND_TIME)
-            or (family == TIMESTAMP and in_micros(kind) == encoding.MICROS)
-            or (family == TIMESTAMP_NTZ and in_micros(kind) == encoding.MICROS_NTZ)
+            or (family == TIMESTAMP and (kind == encoding.MICROS or kind == encoding.NANOS))
+            or (family == TIMESTAMP_NTZ and (kind == encoding.MICROS_NTZ or kind == encoding.NANOS_NTZ))
         ):
-            status, found = moment(data, at, kind, unit)
+            status, found = fixed(data, at, i64(8))
+            source = i64(1_000_000)
+            if kind >= encoding.NANOS:
+                source = i64(1_000_000_000)
+            if status == encoding.OK and kind == encoding.KIND_TIME and (found < 0 or found >= encoding.DAY):
+                status = encoding.MALFORMED
+            if status == encoding.OK:
+                status, found = scaled(found, source, unit)
     if status == encoding.OK and family <= ANY_INTEGER and (found < low or found > high):
         status = encoding.OVERFLOW
     if status != encoding.OK:

@@ -13,13 +13,12 @@ from typing import Final
 from bowstring.kernels.json.tree import put
 from bowstring.kernels.types import i32, i64, u8, u64
 from bowstring.kernels.variant import encoding
-from bowstring.kernels.variant.bytes import copy_between
 from bowstring.kernels.variant.decimals import raw_number
-from bowstring.kernels.variant.encoding import dictionary, frame, little, name_at
+from bowstring.kernels.variant.encoding import child_at, dictionary, frame, little, name_at
 from bowstring.kernels.variant.metadata import slot_of
-from bowstring.kernels.variant.nested import child_at
 from bowstring.kernels.variant.shredded import BROKEN_VALUE, TOO_MANY
 from bowstring.kernels.variant.shredded_objects import put_header, shape_of
+from bowstring.kernels.variant.slots import copy_between
 from bowstring.kernels.words import by_ten
 
 UNSIZED: Final = i64(-9)

@@ -12,9 +12,10 @@ from typing import Final
 from bowstring.kernels.json.tree import put, width_of
 from bowstring.kernels.types import i64, u8, u64
 from bowstring.kernels.validation.text import is_text
-from bowstring.kernels.variant.bytes import copy_part
 from bowstring.kernels.variant.encoding import BROKEN, UNKNOWN, signed, value_end
 from bowstring.kernels.variant.metadata import slot_of
+from bowstring.kernels.variant.slots import copy_part
+from bowstring.kernels.words import below, negated
 
 CONFLICT: Final = i64(-1)
 """A value beside a typed value that is no object."""
@@ -61,14 +62,7 @@ def measure_values(i, starts, stops, data, flags, sizes):
 
 def copy_values(i, log, starts, stops, data, flags, sizes, places, out):
     """Copy the value of a slot, which ``2 ** log`` items share."""
-    if log == 0:  # as in copy_bytes
-        copy_value(i, i, log, starts, stops, data, flags, sizes, places, out)
-    else:
-        copy_value(i >> log, i, log, starts, stops, data, flags, sizes, places, out)
-
-
-def copy_value(slot, i, log, starts, stops, data, flags, sizes, places, out):
-    """Copy an item's part of a value."""
+    slot = i >> log
     if flags[slot] != 0 and places[slot] >= 0:
         start, stop = slot_of(starts, stops, data, slot)
         copy_part(i, log, data, start, out, i64(places[slot]), min(i64(sizes[slot]), i64(stop - start)))
@@ -94,14 +88,7 @@ def measure_texts(i, starts, stops, data, flags, text, sizes):
 
 def write_texts(i, log, starts, stops, data, text, sizes, places, out):
     """Write a string or binary, which ``2 ** log`` items share: each writes the header."""
-    if log == 0:  # as in copy_bytes
-        write_text(i, i, log, starts, stops, data, text, sizes, places, out)
-    else:
-        write_text(i >> log, i, log, starts, stops, data, text, sizes, places, out)
-
-
-def write_text(slot, i, log, starts, stops, data, text, sizes, places, out):
-    """Write the header, and an item's part of the bytes."""
+    slot = i >> log
     at = i64(places[slot])
     size = i64(sizes[slot])
     if at >= 0 and size > 0:
@@ -111,10 +98,7 @@ def write_text(slot, i, log, starts, stops, data, text, sizes, places, out):
         if text != 0 and length <= LONGEST_SHORT:
             out[u64(at)] = u8(length << 2 | SHORT_HEADER)
         else:
-            header = BINARY_HEADER
-            if text != 0:
-                header = STRING_HEADER
-            out[u64(at)] = u8(header)
+            out[u64(at)] = u8(STRING_HEADER if text != 0 else BINARY_HEADER)
             put(out, u64(at) + 1, length, FOUR)
             body = at + 5
         copy_part(i, log, data, start, out, body, min(i64(length), at + size - body))
@@ -132,10 +116,9 @@ def measure_decimals(i, data, stride, width, bound, flags, sizes):
         if stride > 8:
             high = u64(signed(data, at + 8, EIGHT))
         if high >> 63 != 0:
-            low = 0 - low
-            high = ~high + u64(low == 0)
+            high, low = negated(high, low)
         size = width + 2
-        if high > bound[1] or (high == bound[1] and low > bound[0]):
+        if below(bound[1], bound[0], high, low):
             size = OUT_OF_RANGE
         sizes[i] = size
 

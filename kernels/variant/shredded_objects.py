@@ -11,11 +11,10 @@ from bowstring.kernels.json.tree import put, width_of
 from bowstring.kernels.json.write import sort
 from bowstring.kernels.types import i64, u8, u64
 from bowstring.kernels.variant import shredded
-from bowstring.kernels.variant.bytes import copy_between
-from bowstring.kernels.variant.encoding import BROKEN, OBJECT, frame, little
+from bowstring.kernels.variant.encoding import BROKEN, OBJECT, child_at, frame, little
 from bowstring.kernels.variant.metadata import slot_of
-from bowstring.kernels.variant.nested import child_at
 from bowstring.kernels.variant.shredded import bounds
+from bowstring.kernels.variant.slots import copy_between
 
 OBJECT_HEADER = u64(2)
 BASIC = u64(3)
@@ -54,33 +53,6 @@ def count_fields(i, starts, stops, data, typed, flags, fields, counts):
                 if found != BROKEN:
                     count += i64(found)
     counts[i] = count
-
-
-def typed_words(i, rows, fields, group, residual, child_sizes, bases, ranks, ids, first, words):
-    """Write a word for each typed field, and return their number and an error, or 0.
-
-    Beside a residual value, fields that are missing have words: the value must not have them.
-    """
-    count = u64(0)
-    error = i64(0)
-    known = group >= 0 and group < i64(len(bases)) - 1
-    for k in range(fields):
-        size = i64(child_sizes[u64(k * rows + i)])
-        if size < 0:
-            error = size
-        elif size > 0 or residual:
-            number = ABSENT
-            if known:
-                number = i64(ids[u64(group * fields + k)])
-            if number >= 0:
-                rank = u64(k)
-                if i64(len(ranks)) > 0:
-                    rank = u64(ranks[u64(bases[u64(group)]) + u64(number)])
-                words[first + count] = rank << HALF | u64(k)
-                count += 1
-            elif size > 0:
-                error = shredded.NO_NAME
-    return count, error
 
 
 def residual_words(start, stop, data, fields, group, bases, ranks, first, room, words):
@@ -149,9 +121,25 @@ def measure_objects(
         room = u64(word_starts[i + 1]) - first
         group = i64(groups[i])
         residual = i < i64(len(flags)) and flags[i] != 0
-        count, error = typed_words(
-            i, rows, fields, group, residual, child_sizes, bases, ranks, ids, first, words
-        )
+        count = u64(0)
+        error = i64(0)
+        known = group >= 0 and group < i64(len(bases)) - 1
+        for k in range(fields):
+            size = i64(child_sizes[u64(k * rows + i)])
+            if size < 0:
+                error = size
+            elif size > 0 or residual:
+                number = ABSENT
+                if known:
+                    number = i64(ids[u64(group * fields + k)])
+                if number >= 0:
+                    rank = u64(k)
+                    if i64(len(ranks)) > 0:
+                        rank = u64(ranks[u64(bases[u64(group)]) + u64(number)])
+                    words[first + count] = rank << HALF | u64(k)
+                    count += 1
+                elif size > 0:
+                    error = shredded.NO_NAME
         start = u64(0)
         stop = u64(0)
         if residual and error == 0:

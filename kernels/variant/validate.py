@@ -12,10 +12,18 @@ from typing import Final
 from bowstring.kernels.types import i64, u64
 from bowstring.kernels.validation.text import is_text
 from bowstring.kernels.variant import encoding
-from bowstring.kernels.variant.decimals import BOUNDS_HIGH, BOUNDS_LOW, exact_number
-from bowstring.kernels.variant.encoding import compared, dictionary, frame, little, name_at, signed, value_end
+from bowstring.kernels.variant.decimals import raw_number
+from bowstring.kernels.variant.encoding import (
+    child_at,
+    compared,
+    dictionary,
+    frame,
+    little,
+    name_at,
+    payload,
+    signed,
+)
 from bowstring.kernels.variant.metadata import FAULTY, NO_TEXT, ORDERED, row_state, slot_of
-from bowstring.kernels.words import below
 
 WORDS: Final = i64(3)
 """Words of room for each open container: where it begins, which child is next, and where it must end."""
@@ -51,66 +59,51 @@ def validate_values(
             i64(row), validity, value_validity, starts, stops, data, classes, marks, FAULTY | NO_TEXT
         )
         if status == encoding.OK:
-            status = shallow(data, start, stop)
+            status, _size = child_at(data, start, stop)
             if status == encoding.OK and full != 0:
                 first, last = slot_of(class_starts, class_stops, metadata, group)
-                status = validated(data, start, stop, metadata, first, last, mark, depth, room, base)
-        statuses[row] = status
-
-
-def shallow(data, at, stop):
-    """Return the status of a value as far as its own header tells."""
-    end = value_end(data, at, stop)
-    status = encoding.OK
-    if end == encoding.BROKEN:
-        status = encoding.MALFORMED
-    elif end == encoding.UNKNOWN:
-        status = encoding.UNSUPPORTED
-    return status
-
-
-def validated(data, start, stop, metadata, first, last, mark, depth, room, base):
-    """Return the status of a value and all that is in it."""
-    nodes = stop - start
-    letters = (stop - start) * SHARING + (last - first)
-    level = i64(0)
-    at = start
-    bound = stop
-    status = encoding.OK
-    going = True
-    while going:
-        if nodes == 0:
-            status = encoding.TOO_DEEP
-        else:
-            nodes -= 1
-            status = shallow(data, at, bound)
-        if status == encoding.OK and u64(data[at]) & encoding.BASIC < encoding.OBJECT:
-            status, letters = leaf(data, at, bound, letters)
-        elif status == encoding.OK and level == depth:
-            status = encoding.TOO_DEEP
-        elif status == encoding.OK:
-            if u64(data[at]) & encoding.BASIC == encoding.OBJECT:
-                status, letters = fields(data, at, bound, metadata, first, last, mark, letters)
-            slot = base + level * WORDS
-            room[slot] = at
-            room[slot + NEXT] = 0
-            room[slot + BOUND] = bound
-            level += 1
-        going = False
-        while status == encoding.OK and level > 0 and not going:
-            slot = base + (level - 1) * WORDS
-            k = u64(room[slot + NEXT])
-            count, _, _, width, offsets, values, end = frame(data, u64(room[slot]), u64(room[slot + BOUND]))
-            if count == encoding.BROKEN:
-                status = encoding.MALFORMED
-            elif k < count:
-                room[slot + NEXT] = k + 1
-                at = values + little(data, offsets + k * width, width)
-                bound = end
+                nodes = stop - start
+                letters = (stop - start) * SHARING + (last - first)
+                level = i64(0)
+                at = start
+                bound = stop
+                status = encoding.OK
                 going = True
-            else:
-                level -= 1
-    return status
+                while going:
+                    if nodes == 0:
+                        status = encoding.TOO_DEEP
+                    else:
+                        nodes -= 1
+                        status, _size = child_at(data, at, bound)
+                    if status == encoding.OK and u64(data[at]) & encoding.BASIC < encoding.OBJECT:
+                        status, letters = leaf(data, at, bound, letters)
+                    elif status == encoding.OK and level == depth:
+                        status = encoding.TOO_DEEP
+                    elif status == encoding.OK:
+                        if u64(data[at]) & encoding.BASIC == encoding.OBJECT:
+                            status, letters = fields(data, at, bound, metadata, first, last, mark, letters)
+                        slot = base + level * WORDS
+                        room[slot] = at
+                        room[slot + NEXT] = 0
+                        room[slot + BOUND] = bound
+                        level += 1
+                    going = False
+                    while status == encoding.OK and level > 0 and not going:
+                        slot = base + (level - 1) * WORDS
+                        k = u64(room[slot + NEXT])
+                        count, _, _, width, offsets, values, end = frame(
+                            data, u64(room[slot]), u64(room[slot + BOUND])
+                        )
+                        if count == encoding.BROKEN:
+                            status = encoding.MALFORMED
+                        elif k < count:
+                            room[slot + NEXT] = k + 1
+                            at = values + little(data, offsets + k * width, width)
+                            bound = end
+                            going = True
+                        else:
+                            level -= 1
+        statuses[row] = status
 
 
 def leaf(data, at, stop, letters):
@@ -122,24 +115,15 @@ def leaf(data, at, stop, letters):
     begin = at + 1
     is_short = header & encoding.BASIC == encoding.SHORT
     if is_short or (kind >= encoding.KIND_BINARY and kind <= encoding.KIND_STRING):
-        if not is_short:
-            begin = at + 5
-        end = value_end(data, at, stop)
-        if end == encoding.BROKEN or end < begin:
-            status = encoding.MALFORMED
-        elif end - begin > left:
+        begin, end = payload(data, at, stop)
+        if end - begin > left:
             status = encoding.TOO_DEEP
         else:
             left -= end - begin
             if (is_short or kind == encoding.KIND_STRING) and not is_text(data, i64(begin), i64(end)):
                 status = encoding.MALFORMED
     elif kind >= encoding.DECIMAL4 and kind <= encoding.DECIMAL16:
-        scale = u64(data[begin])
-        status, _, high, low = exact_number(data, at, scale)
-        if status == encoding.OK and not below(
-            high, low, u64(BOUNDS_HIGH[kind - encoding.DECIMAL4]), u64(BOUNDS_LOW[kind - encoding.DECIMAL4])
-        ):
-            status = encoding.MALFORMED
+        status, _negative, _high, _low, _scale = raw_number(data, at)
     elif kind == encoding.KIND_TIME:
         time = signed(data, begin, i64(8))
         if time < 0 or time >= encoding.DAY:

@@ -150,96 +150,6 @@ def put_key(id_, group, first, last, metadata, named, out, at, limit, states):
     return end, number, there
 
 
-def put_row(
-    data, start, stop, group, first, last, metadata, index, depth, room, named, odd, out, begin, states
-):
-    """Write a row; return where it ends, or `begin` where there is no room, and whether it has a form: it is not
-    too deep or too long, and its bytes have not changed since they were validated.
-    """
-    at = begin
-    level = u64(0)
-    place = start
-    holder = u64(0)
-    step = index
-    k = u64(0)
-    count = u64(0)
-    id_width = u64(0)
-    ids = u64(0)
-    width = u64(1)
-    offsets = u64(0)
-    values = u64(0)
-    nodes = stop - start
-    going = True
-    fits = True
-    right = True
-    while going and fits and right:
-        odds = u64(states[ODDS])
-        limit = u64(len(out)) - odds * ODD_BYTES
-        end = value_end(data, place, stop)
-        right = nodes > 0 and end < encoding.UNKNOWN
-        if limit - at <= LEAF or (odds + 1) * ODD > u64(len(odd)):
-            fits = False
-        if not (fits and right):
-            break
-        nodes -= 1
-        if u64(data[place]) & encoding.BASIC < encoding.OBJECT:
-            right = end - place < LONGEST
-            after, is_odd = put_leaf(data, place, end, out, at, limit)
-            fits = after != at
-            at = after
-            if is_odd:
-                odd[odds * ODD] = holder
-                odd[odds * ODD + 1] = step
-                odd[odds * ODD + 2] = place
-                states[ODDS] = odds + 1
-                limit -= ODD_BYTES
-        elif i64(level) >= depth:
-            right = False
-        else:
-            if level > 0:
-                room[(level - 1) * LEVEL + NEXT] = k
-            holder = u64(states[NUMBERS])
-            states[NUMBERS] = holder + 1
-            room[level * LEVEL] = place
-            room[level * LEVEL + NUMBER] = holder
-            level += 1
-            count, id_width, ids, width, offsets, values, _ = frame(data, place, stop)
-            right = count != encoding.BROKEN
-            k = u64(0)
-            if id_width > 0:
-                out[at] = u8(ord("{") | REFERRED)
-                at += 1
-            else:
-                at = put_sized(out, at, ord("[") | REFERRED, count)
-        while right and fits and level > 0 and k >= count:
-            if id_width > 0:
-                out[at] = u8(ord("0"))
-                at += 1
-            level -= 1
-            if level > 0:
-                slot = (level - 1) * LEVEL
-                count, id_width, ids, width, offsets, values, _ = frame(data, u64(room[slot]), stop)
-                right = count != encoding.BROKEN
-                k = u64(room[slot + NEXT])
-                holder = u64(room[slot + NUMBER])
-                fits = limit - at > LEAF
-        if level == 0:
-            going = False
-        if going and fits and right:
-            step = k
-            if id_width > 0:
-                id_ = little(data, ids + k * id_width, id_width)
-                after, number, right = put_key(
-                    id_, group, first, last, metadata, named, out, at, limit, states
-                )
-                fits = after != at
-                step = number | BY_KEY
-                at = after
-            place = values + little(data, offsets + k * width, width)
-            k += 1
-    return at if fits and right else begin, right
-
-
 def write_objects(
     _item,
     statuses,  # of the rows that are right OK; those that are nested too deeply get another
@@ -274,23 +184,91 @@ def write_objects(
             group = i64(groups[row])
             start, stop = slot_of(starts, stops, data, row)
             first, last = slot_of(group_starts, group_stops, metadata, group)
-            end, right = put_row(
-                data,
-                start,
-                stop,
-                group,
-                first,
-                last,
-                metadata,
-                u64(row - begin),
-                depth,
-                room,
-                named,
-                odd,
-                out,
-                at,
-                states,
-            )
+            index = u64(row - begin)
+            to = at
+            level = u64(0)
+            place = start
+            holder = u64(0)
+            key_or_index = index
+            child = u64(0)
+            children = u64(0)
+            id_width = u64(0)
+            ids = u64(0)
+            width = u64(1)
+            offsets = u64(0)
+            values = u64(0)
+            nodes = stop - start
+            going = True
+            fits = True
+            right = True
+            while going and fits and right:
+                listed = u64(states[ODDS])
+                limit = u64(len(out)) - listed * ODD_BYTES
+                behind = value_end(data, place, stop)
+                right = nodes > 0 and behind < encoding.UNKNOWN
+                if limit - to <= LEAF or (listed + 1) * ODD > u64(len(odd)):
+                    fits = False
+                if not (fits and right):
+                    break
+                nodes -= 1
+                if u64(data[place]) & encoding.BASIC < encoding.OBJECT:
+                    right = behind - place < LONGEST
+                    after, is_odd = put_leaf(data, place, behind, out, to, limit)
+                    fits = after != to
+                    to = after
+                    if is_odd:
+                        odd[listed * ODD] = holder
+                        odd[listed * ODD + 1] = key_or_index
+                        odd[listed * ODD + 2] = place
+                        states[ODDS] = listed + 1
+                        limit -= ODD_BYTES
+                elif i64(level) >= depth:
+                    right = False
+                else:
+                    if level > 0:
+                        room[(level - 1) * LEVEL + NEXT] = child
+                    holder = u64(states[NUMBERS])
+                    states[NUMBERS] = holder + 1
+                    room[level * LEVEL] = place
+                    room[level * LEVEL + NUMBER] = holder
+                    level += 1
+                    children, id_width, ids, width, offsets, values, _ = frame(data, place, stop)
+                    right = children != encoding.BROKEN
+                    child = u64(0)
+                    if id_width > 0:
+                        out[to] = u8(ord("{") | REFERRED)
+                        to += 1
+                    else:
+                        to = put_sized(out, to, ord("[") | REFERRED, children)
+                while right and fits and level > 0 and child >= children:
+                    if id_width > 0:
+                        out[to] = u8(ord("0"))
+                        to += 1
+                    level -= 1
+                    if level > 0:
+                        slot = (level - 1) * LEVEL
+                        children, id_width, ids, width, offsets, values, _ = frame(
+                            data, u64(room[slot]), stop
+                        )
+                        right = children != encoding.BROKEN
+                        child = u64(room[slot + NEXT])
+                        holder = u64(room[slot + NUMBER])
+                        fits = limit - to > LEAF
+                if level == 0:
+                    going = False
+                if going and fits and right:
+                    key_or_index = child
+                    if id_width > 0:
+                        id_ = little(data, ids + child * id_width, id_width)
+                        after, number, right = put_key(
+                            id_, group, first, last, metadata, named, out, to, limit, states
+                        )
+                        fits = after != to
+                        key_or_index = number | BY_KEY
+                        to = after
+                    place = values + little(data, offsets + child * width, width)
+                    child += 1
+            end = to if fits and right else at
             if end == at:
                 states[ODDS] = odds
                 if right:

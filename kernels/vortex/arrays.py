@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable
 from typing import Any, Final
 
@@ -13,11 +14,7 @@ _STEP_ON_HOST: Final = 1024
 _LARGE: Final = 1 << 16
 
 
-def _allocate_by_numpy(nbytes: int) -> Any:
-    return np.empty(nbytes, np.uint8)
-
-
-_allocate: Callable[[int], Any] = _allocate_by_numpy
+_allocate: Callable[[int], Any] = functools.partial(np.empty, dtype=np.uint8)
 
 
 def allocate_by(allocate: Callable[[int], Any]) -> None:

@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from bowstring.kernels.launch import find_place, launch
+from bowstring.kernels.launch import launch
 from bowstring.kernels.vortex import gather
 from bowstring.kernels.vortex.arrays import as_int64, codes_of, empty, step_of, unsigned
 
@@ -33,10 +33,6 @@ def take(
     # validity: uint8, optional; the bitmap of the rows, `first` being the bit of the first row
     codes = codes_of(codes)
     bitmap = empty(codes, 0, np.uint8) if validity is None else validity
-    if words == 1 and values.dtype.itemsize == 1 and find_place((codes,)) != "host":
-        eights = empty(codes, -(-codes.size // 8), np.uint64)
-        launch(gather.gather_bytes, eights.size, codes, unsigned(values), bitmap, first, eights, faults)
-        return eights.view(values.dtype)[: codes.size]
     out = empty(codes, codes.size * words, values.dtype)
     if words > 1:
         launch(gather.gather_words, codes.size, codes, values, words, bitmap, first, out, faults)
@@ -65,17 +61,8 @@ def expand_runs(ends: Any, values: Any, rows: int, *, offset: int = 0, faults: A
     ends = unsigned(ends)
     if ends.size > 1:  # a work item of the other looks at the ends of its own rows only
         launch(gather.note_order, ends.size - 1, ends, faults)
-    launch(
-        gather.expand_runs,
-        -(-rows // step),
-        ends,
-        unsigned(values),
-        offset,
-        rows,
-        step,
-        unsigned(out),
-        faults,
-    )
+    arguments = ends, unsigned(values), offset, rows, step, unsigned(out), faults
+    launch(gather.expand_runs, -(-rows // step), *arguments)
     return out
 
 

@@ -1,6 +1,6 @@
 """Elements at other places: patches, dictionaries, runs and run lengths of Vortex.
 
-Work item: one row, of :func:`gather_bytes` eight, of :func:`gather_bits` 32; of :func:`expand_runs` ``step`` rows.
+Work item: one row, of :func:`gather_bits` 32; of :func:`expand_runs` ``step`` rows.
 Elements are unsigned integers by width; wider ones are several words of 64 bits. Numbers that point outside of an
 array are not followed: the row becomes 0, and ``faults`` says so, unless the row is null, where any number may
 stand.
@@ -51,19 +51,6 @@ def gather(i, codes, values, validity, first, out, faults):
         out[row] = 0
         if bit_is_set(validity, first + i):
             faults[CODE] = 1
-
-
-def gather_bytes(i, codes, values, validity, first, out, faults):
-    """Write the bytes that the codes of eight rows stand for."""
-    word = u64(0)
-    row = i * 8
-    for k in range(min(i64(8), i64(len(codes)) - row)):
-        code = u64(codes[u64(row + k)])
-        if code < u64(len(values)):
-            word |= u64(values[code]) << u64(k << 3)
-        elif bit_is_set(validity, first + row + k):
-            faults[CODE] = 1
-    out[u64(i)] = word
 
 
 def gather_words(i, codes, values, words, validity, first, out, faults):
@@ -168,7 +155,6 @@ SIGNATURES = {
     gather: tuple(
         f"{code}[], {each}[], u8[], i64, {each}[]!, i64[]!" for code in WIDTHS[:3] for each in WIDTHS
     ),
-    gather_bytes: tuple(f"{code}[], u8[], u8[], i64, u64[]!, i64[]!" for code in WIDTHS[:3]),
     gather_words: tuple(f"{code}[], u64[], i64, u8[], i64, u64[]!, i64[]!" for code in WIDTHS[:3]),
     gather_bits: tuple(f"{code}[], u8[], i64, u64, u32[]!" for code in WIDTHS[:3]),
     expand_runs: tuple(

@@ -17,11 +17,6 @@ LEFT: Final = 4
 """The place in ``faults`` that becomes 1 where a left part of ALP-RD has a code that its dictionary lacks."""
 
 
-def signed(value, up):
-    """Return the lowest bits of a word as a signed number."""
-    return i64(value << up) >> i64(up)
-
-
 def adjust(i, values, up, zigzag, references, out):
     """Write a number without zigzag, and with a reference added: the only one, or that of its 1,024 elements."""
     at = u64(i)
@@ -31,7 +26,7 @@ def adjust(i, values, up, zigzag, references, out):
     count = i64(len(references))
     if count > 0:
         value += references[u64(min(i >> 10, count - 1))]
-    out[at] = signed(value, up)
+    out[at] = i64(value << up) >> i64(up)
 
 
 def scale_doubles(i, values, scale, inverse, out):
@@ -87,7 +82,7 @@ def patch_singles(i, indices, offset, lefts, right_bits, out, faults):
 
 def count_up(i, base, step, up, out):
     """Write an element of a sequence, ``base + i * step``."""
-    out[u64(i)] = signed(base + u64(i) * step, up)
+    out[u64(i)] = i64((base + u64(i) * step) << up) >> i64(up)
 
 
 def add_deltas(i, bases, deltas, log, up, out, faults):
@@ -107,7 +102,7 @@ def add_deltas(i, bases, deltas, log, up, out, faults):
         place = reversed_bits(row >> 3) * 16 + (row & 7) * 128 + lane
         value += u64(deltas[u64(first + place)])
         natural = (place & 15) * 64 + reversed_bits((place >> 4) & 7) * 8 + (place >> 7)
-        out[u64(first + natural)] = signed(value, up)
+        out[u64(first + natural)] = i64(value << up) >> i64(up)
 
 
 def add_part(i, part, factor, total):

@@ -9,7 +9,7 @@ from typing import Final
 
 from bowstring.kernels.types import i64, u8, u16, u64
 from bowstring.kernels.vortex.unpack import ALL, ROW, finished, mask_of, row_of
-from bowstring.kernels.words import load_word
+from bowstring.kernels.words import bytes_at
 
 SLOTS: Final = 4096
 """Places for symbols of three bytes and more, found by a hash of the first three."""
@@ -72,12 +72,7 @@ def slot_of(word):
 
 def code_at(text, at, stop, singles, pairs, symbols, masks, codes):
     """Return the code of the symbol that the text goes on with, or 255, and how many bytes that stands for."""
-    word = u64(0)
-    if at + 8 <= i64(len(text)):
-        word = load_word(text, u64(at))
-    else:
-        for k in range(stop - at):
-            word |= u64(text[u64(at + k)]) << u64(k << 3)
+    word = bytes_at(text, u64(at), u64(stop - at))
     slot = slot_of(word)
     found = u64(codes[slot])
     size = i64(found >> SIZE_SHIFT)

@@ -9,9 +9,9 @@ from __future__ import annotations
 from typing import Final
 
 from bowstring.kernels.ipc import flatbuffer as flat
-from bowstring.kernels.ipc.flatbuffer import field_at, followed, half_at, vector_at, vtable_of, word_at
+from bowstring.kernels.ipc.flatbuffer import field_at, followed, vector_at, vtable_of
 from bowstring.kernels.types import i64, u64
-from bowstring.kernels.words import load_word
+from bowstring.kernels.words import half_at, load_word, number_at
 
 # `heads` of a tree: 1 if all is right, the nodes, the words, and the children of the root.
 HEADS: Final = i64(4)
@@ -77,31 +77,13 @@ def vector_of(body, begin, size, table, index, width):
     return vector_at(body, begin, size, field, width, ANYWHERE)
 
 
-def encoding_of(body, begin, size, table):
-    """Return the number of a node's encoding, NOWHERE if the node is not right, or its statistics lie outside."""
-    found = flat.NOWHERE
-    vtable, nbytes = vtable_of(body, begin, size, table)
-    hints = flat.NOWHERE
-    if nbytes > 0:
-        hints = field_at(body, begin, size, table, vtable, nbytes, flat.FIELD4, flat.REFERENCE)
-        if hints > 0:
-            hints = followed(body, begin, size, hints)
-    if hints >= 0:
-        field = field_at(body, begin, size, table, vtable, nbytes, flat.FIELD0, flat.SHORT)
-        if field == 0:
-            found = i64(0)
-        elif field > 0:
-            found = i64(half_at(body, begin + u64(field)))
-    return found
-
-
 def place_buffers(body, begin, first, count, end, base, stored):
     """Note address and bytes of the buffers of a body; return whether they lie in it and are as they are."""
     fits = True
     at = i64(0)
     for k in range(count):
         row = begin + u64(first + k * BUFFER)
-        nbytes = i64(word_at(body, row + 4))
+        nbytes = i64(number_at(body, row + 4))
         # Neither a large alignment nor compression is a matter of programs.
         if i64(body[row + 2]) > EXPONENT or i64(body[row + 3]) != 0:
             fits = False
@@ -124,7 +106,7 @@ def read_nodes(i, body, base, most, stored, stack, shapes, words, starts, heads)
     size = i64(len(body)) - 4
     if size < 8:
         return
-    length = i64(word_at(body, u64(size)))
+    length = i64(number_at(body, u64(size)))
     if length > min(size, most) or length < 8:
         return
     end = size - length
@@ -145,7 +127,19 @@ def read_nodes(i, body, base, most, stored, stack, shapes, words, starts, heads)
     below = i64(0)
     while reference > 0:
         table = followed(body, begin, length, reference)
-        encoding = encoding_of(body, begin, length, table)
+        encoding = flat.NOWHERE
+        vtable, nbytes = vtable_of(body, begin, length, table)
+        hints = flat.NOWHERE
+        if nbytes > 0:
+            hints = field_at(body, begin, length, table, vtable, nbytes, flat.FIELD4, flat.REFERENCE)
+            if hints > 0:
+                hints = followed(body, begin, length, hints)
+        if hints >= 0:
+            field = field_at(body, begin, length, table, vtable, nbytes, flat.FIELD0, flat.SHORT)
+            if field == 0:
+                encoding = i64(0)
+            elif field > 0:
+                encoding = i64(half_at(body, begin + u64(field)))
         data, held = vector_of(body, begin, length, table, flat.FIELD1, flat.BYTE)
         children, count = vector_of(body, begin, length, table, flat.FIELD2, flat.REFERENCE)
         own, others = vector_of(body, begin, length, table, flat.FIELD3, flat.SHORT)
@@ -209,21 +203,6 @@ def varint_at(body, at, end):
     return i64(value), after
 
 
-def fixed_at(body, at, end, wire):
-    """Return a number of four or eight bytes, and where it ends: NOWHERE where it is cut off, or turns negative."""
-    value = i64(0)
-    after = flat.NOWHERE
-    if wire == FIXED32:
-        if end - at >= 4:
-            value = i64(word_at(body, u64(at)))
-            after = at + 4
-    elif end - at >= 8:
-        value = i64(load_word(body, u64(at)))
-        if value >= 0:
-            after = at + 8
-    return value, after
-
-
 def field_in(body, at, end, wanted):
     """Return wire, value, place and number of a field of a message: that of a number, or for 0 the last of all.
 
@@ -248,7 +227,17 @@ def field_in(body, at, end, wanted):
             if start >= 0 and each <= end - start:
                 after = start + each
         elif wire == FIXED64 or wire == FIXED32:
-            each, after = fixed_at(body, after, end, wire)
+            at = after
+            each = i64(0)
+            after = flat.NOWHERE
+            if wire == FIXED32:
+                if end - at >= 4:
+                    each = i64(number_at(body, u64(at)))
+                    after = at + 4
+            elif end - at >= 8:
+                each = i64(load_word(body, u64(at)))
+                if each >= 0:
+                    after = at + 8
         else:
             wire = BROKEN
         if after < 0:
@@ -262,18 +251,6 @@ def field_in(body, at, end, wanted):
             number = key >> 3
         at = after
     return found, value, place, number
-
-
-def element_in(body, at, end, wanted, count):
-    """Return one of so many packed numbers, and whether there are as many."""
-    value = i64(0)
-    seen = i64(0)
-    while at >= 0 and at < end:
-        each, at = varint_at(body, at, end)
-        if seen == wanted:
-            value = each
-        seen += 1
-    return value, at == end and seen == count
 
 
 def computed(operation, left, right):
@@ -307,16 +284,6 @@ def computed(operation, left, right):
     return value, fits
 
 
-def holds(operation, left, right):
-    """Return whether a comparison has the outcome that the program was made for."""
-    return (
-        (operation == EQUAL and left == right)
-        or (operation == DIFFERENT and left != right)
-        or (operation == LESS and left < right)
-        or (operation == AT_LEAST and left >= right)
-    )
-
-
 def evaluate(i, body, base, links, code, stage, tops, registers):
     """Compute the registers of a stage of one column, and how much memory the stage needs."""
     first = links[u64(i * LINK)]
@@ -341,7 +308,12 @@ def evaluate(i, body, base, links, code, stage, tops, registers):
             elif operation == COPY:
                 registers[to] = left
             elif operation <= AT_LEAST:
-                fits = holds(operation, left, right)
+                fits = (
+                    (operation == EQUAL and left == right)
+                    or (operation == DIFFERENT and left != right)
+                    or (operation == LESS and left < right)
+                    or (operation == AT_LEAST and left >= right)
+                )
             elif operation <= ALIGN:
                 # ALLOCATE has the bytes; ALIGN an address and the bytes, which stay where they are if aligned.
                 arena = extra & 1
@@ -366,7 +338,15 @@ def evaluate(i, body, base, links, code, stage, tops, registers):
                 wanted = extra >> 8
                 fits = at >= 0 and at <= end <= i64(len(body))
                 if fits and operation == ELEMENT:
-                    value, fits = element_in(body, at, end, wanted, extra & 255)
+                    count = extra & 255
+                    value = i64(0)
+                    seen = i64(0)
+                    while at >= 0 and at < end:
+                        each, at = varint_at(body, at, end)
+                        if seen == wanted:
+                            value = each
+                        seen += 1
+                    fits = at == end and seen == count
                     registers[to] = value
                 elif fits:
                     number = wanted

@@ -11,7 +11,7 @@ from typing import Final
 
 from bowstring.kernels.types import i64, u8, u64
 from bowstring.kernels.validity import bit_is_set
-from bowstring.kernels.words import load_word, store_word
+from bowstring.kernels.words import bytes_at, load_word, number_at, store_word
 
 LENGTH: Final = 5
 """The place in ``faults`` that becomes 1 where the bytes of a row are not as many as its length."""
@@ -141,31 +141,12 @@ def decode_onpair(i, codes, code_offsets, tokens, token_offsets, offsets, step, 
         row += 1
 
 
-def lowest_bytes(count):
-    """Return a word of which so many of its lowest bytes have all bits set: none below 1, all from 8 on."""
-    mask = u64(0)
-    if count >= 8:
-        mask = ~mask
-    elif count > 0:
-        mask = (u64(1) << u64(count << 3)) - 1
-    return mask
-
-
 def view_of(data, start, size, buffer):
     """Return the two words of the view of a value, which lies within the data."""
-    low = u64(0)
-    high = u64(0)
-    if start + INSIDE <= i64(len(data)):
-        low = load_word(data, u64(start)) & lowest_bytes(min(size, i64(4)))
-        high = load_word(data, u64(start + 4)) & lowest_bytes(size - 4)
-    else:
-        for k in range(min(size, i64(4))):
-            low |= u64(data[u64(start + k)]) << u64(k << 3)
-        for k in range(4, size):
-            high |= u64(data[u64(start + k)]) << u64((k - 4) << 3)
-    low = u64(size) | low << 32
-    if size > INSIDE:
-        high = buffer | u64(start) << 32
+    low = u64(size) | bytes_at(data, u64(start), u64(min(size, i64(4)))) << 32
+    high = buffer | u64(start) << 32
+    if size <= INSIDE:
+        high = bytes_at(data, u64(start + 4), u64(max(size - 4, i64(0))))
     return low, high
 
 
@@ -200,8 +181,7 @@ def make_views_of_prefixed(i, data, validity, rows, out, faults):
             start = at + 4
             fits = start <= held
             if fits:
-                size = i64(data[u64(at)]) | i64(data[u64(at + 1)]) << 8
-                size |= i64(data[u64(at + 2)]) << 16 | i64(data[u64(at + 3)]) << 24
+                size = i64(number_at(data, u64(at)))
                 at = start + size
                 fits = at <= held
                 if fits:

@@ -34,19 +34,6 @@ def reversed_bits(group):
     return (group & 1) << 2 | (group & 2) | group >> 2
 
 
-def chunk_at(chunk, starts, width):
-    """Return the first word of a chunk, and its width."""
-    start = chunk * width * ROW
-    found = width
-    if i64(len(starts)) > 0:
-        start = i64(0)
-        found = i64(-1)
-        if chunk + 1 < i64(len(starts)):
-            start = starts[chunk]
-            found = (starts[chunk + 1] - start) >> 4
-    return start, found
-
-
 def lies_within(start, width, bits, held, target, room):
     """Return whether the words of a chunk, and the place for its elements, lie in their arrays."""
     fits = 0 <= width <= bits and 0 <= start <= held and width * ROW <= held - start
@@ -97,7 +84,14 @@ def unpack_words(i, packed, starts, references, width, log, ones, zigzag, parts,
     """Write the elements of chunks as integers."""
     chunk = i >> parts
     bits = 1 << log
-    start, found = chunk_at(chunk, starts, width)
+    start = chunk * width * ROW
+    found = width
+    if i64(len(starts)) > 0:
+        start = i64(0)
+        found = i64(-1)
+        if chunk + 1 < i64(len(starts)):
+            start = starts[chunk]
+            found = (starts[chunk + 1] - start) >> 4
     target = chunk * bits * ROW
     if not lies_within(start, found, bits, i64(len(packed)), target, i64(len(out))):
         faults[OUTSIDE] = 1

@@ -164,7 +164,7 @@ def test_servers_that_would_count_a_look_are_not_asked() -> None:
             assert "Bern" not in html
         assert "fare" in html
         facts = json.loads(command("inspect", str(endpoint), "--json"))
-        assert "counts whoever opens" in facts["not_read"]
+        assert "counts each client that opens" in facts["not_read"]
         until(lambda: not server.stats.connections)
         assert server.stats.idle == server.stats.stopped == server.stats.refused == 0
         assert read(endpoint).num_rows == SMALL.num_rows

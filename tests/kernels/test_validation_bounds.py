@@ -131,11 +131,9 @@ ARGUMENTS: dict[Callable[..., None], Callable[[Rng], tuple[Any, ...]]] = {
         *(word(rng), word(rng), word(rng), out()),
     ),
     values.check_days: lambda rng: (some(rng, np.int64), some(rng), number(rng), out()),
-    values.check_range_128: lambda rng: (
-        *(some(rng, np.uint64), wide_bounds(rng, 2), some(rng), number(rng), out()),
-    ),
-    values.check_range_256: lambda rng: (
-        *(some(rng, np.uint64), wide_bounds(rng, 4), some(rng), number(rng), out()),
+    values.check_wide_range: lambda rng: (
+        *(some(rng, np.uint64), i64(limbs := int(rng.choice([2, 4]))), wide_bounds(rng, limbs)),
+        *(some(rng), number(rng), out()),
     ),
     nested.check_type_ids: lambda rng: (some(rng), wild(rng, np.int64, 256), number(rng), out()),
     nested.check_dense: dense_arguments,

@@ -8,8 +8,7 @@ from typing import Any
 import numpy as np
 
 from bowstring.kernels.types import i64, u64
-from bowstring.kernels.variant import bytes as of_bytes
-from bowstring.kernels.variant import decimals, metadata, numbers, write_objects
+from bowstring.kernels.variant import decimals, metadata, numbers, slots, write_objects
 from bowstring.kernels.variant import validate as validation
 from bowstring.kernels.variant import walk as locating
 from tests.kernels.variant_cases import (
@@ -32,7 +31,7 @@ def arguments(wild: Callable[..., Any], guarded: Callable[..., Any]) -> dict[Cal
     def data(rng: np.random.Generator) -> Any:
         return wild(rng, np.uint8, int(rng.integers(0, 60)))
 
-    def slots(rng: np.random.Generator) -> tuple[Any, ...]:
+    def some_slots(rng: np.random.Generator) -> tuple[Any, ...]:
         return wild(rng, np.int64, 2), wild(rng, np.int64, 2), data(rng)
 
     def out(dtype: Any, size: int = 2) -> Any:
@@ -43,7 +42,7 @@ def arguments(wild: Callable[..., Any], guarded: Callable[..., Any]) -> dict[Cal
 
     def rows(rng: np.random.Generator) -> tuple[Any, ...]:
         marks = guarded(rng.integers(0, 16, 2).astype(np.uint8))
-        return data(rng), data(rng), *slots(rng), wild(rng, np.int32, 2), *slots(rng), marks
+        return data(rng), data(rng), *some_slots(rng), wild(rng, np.int32, 2), *some_slots(rng), marks
 
     def tree() -> tuple[Any, ...]:
         return tuple(
@@ -103,11 +102,11 @@ def arguments(wild: Callable[..., Any], guarded: Callable[..., Any]) -> dict[Cal
         )
 
     return {
-        metadata.mark_changes: lambda rng: (*slots(rng), out(np.uint8)),
-        metadata.inspect_metadata: lambda rng: (*slots(rng), i64(rng.integers(1, 3)), out(np.uint8)),
+        metadata.mark_changes: lambda rng: (*some_slots(rng), out(np.uint8)),
+        metadata.inspect_metadata: lambda rng: (*some_slots(rng), i64(rng.integers(1, 3)), out(np.uint8)),
         metadata.find_names: lambda rng: (
             *(
-                *slots(rng),
+                *some_slots(rng),
                 out(np.uint8),
                 *names(),
                 guarded(np.array([0, 5, 0])),
@@ -119,14 +118,14 @@ def arguments(wild: Callable[..., Any], guarded: Callable[..., Any]) -> dict[Cal
         locating.locate: located,
         numbers.cast_numbers: number,
         decimals.cast_decimals: decimal,
-        of_bytes.measure_bytes: lambda rng: (
+        slots.measure_bytes: lambda rng: (
             *places(rng),
             family(rng),
             i64(-1),
             out(np.uint8),
             out(np.int64),
         ),
-        of_bytes.copy_bytes: lambda rng: (
+        slots.copy_bytes: lambda rng: (
             *(
                 i64(rng.integers(0, 3)),
                 *places(rng),
@@ -136,14 +135,14 @@ def arguments(wild: Callable[..., Any], guarded: Callable[..., Any]) -> dict[Cal
                 out(np.uint8, 40),
             ),
         ),
-        of_bytes.copy_fixed: lambda rng: (
+        slots.copy_fixed: lambda rng: (
             i64(rng.integers(0, 3)),
             *places(rng),
             i64(16),
             out(np.uint8),
             out(np.uint8, 32),
         ),
-        of_bytes.name_kinds: lambda rng: (*places(rng), out(np.uint8), out(np.int8)),
+        slots.name_kinds: lambda rng: (*places(rng), out(np.uint8), out(np.int8)),
         validation.validate_values: validated,
         write_objects.write_objects: objects,
     }

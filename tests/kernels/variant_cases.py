@@ -9,8 +9,7 @@ from typing import Any
 import numpy as np
 
 from bowstring.kernels.signature import Kernel
-from bowstring.kernels.variant import bytes as of_bytes
-from bowstring.kernels.variant import decimals, metadata, numbers, write_objects
+from bowstring.kernels.variant import decimals, metadata, numbers, slots, write_objects
 from bowstring.kernels.variant import validate as validation
 from bowstring.kernels.variant import walk as locating
 
@@ -328,10 +327,10 @@ CASES: dict[Kernel, Cases] = {
     locating.locate: located,
     numbers.cast_numbers: numbers_of,
     decimals.cast_decimals: exact_decimals,
-    of_bytes.measure_bytes: measured,
-    of_bytes.copy_bytes: copied,
-    of_bytes.copy_fixed: copied_fixed,
-    of_bytes.name_kinds: kinds,
+    slots.measure_bytes: measured,
+    slots.copy_bytes: copied,
+    slots.copy_fixed: copied_fixed,
+    slots.name_kinds: kinds,
     validation.validate_values: validated,
     write_objects.write_objects: objects,
 }

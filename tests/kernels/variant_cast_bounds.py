@@ -8,8 +8,7 @@ from typing import Any
 import numpy as np
 
 from bowstring.kernels.types import i64, u64
-from bowstring.kernels.variant import bytes as of_bytes
-from bowstring.kernels.variant import decimals, nested, numbers
+from bowstring.kernels.variant import decimals, numbers, slots
 from bowstring.kernels.variant.spark import decimals as spark_decimals
 from bowstring.kernels.variant.spark import numbers as spark_numbers
 from bowstring.kernels.variant.spark import parse as spark_texts
@@ -26,7 +25,7 @@ def arguments(wild: Callable[..., Any], guarded: Callable[..., Any]) -> dict[Cal
     def places(rng: np.random.Generator) -> tuple[Any, ...]:
         return wild(rng, np.uint8, int(rng.integers(0, 60))), wild(rng, np.uint64, 2)
 
-    def slots(rng: np.random.Generator) -> tuple[Any, ...]:
+    def some_slots(rng: np.random.Generator) -> tuple[Any, ...]:
         return wild(rng, np.int64, 2), wild(rng, np.int64, 2), wild(rng, np.uint8, int(rng.integers(0, 60)))
 
     def number(status: int, *families: int) -> Make:
@@ -39,7 +38,7 @@ def arguments(wild: Callable[..., Any], guarded: Callable[..., Any]) -> dict[Cal
         return lambda rng: (*places(rng), i64(rng.choice(families)), out(np.uint8, value=255), out(np.int64))
 
     def classes(rng: np.random.Generator) -> tuple[Any, ...]:
-        return wild(rng, np.int32, 2), *slots(rng)
+        return wild(rng, np.int32, 2), *some_slots(rng)
 
     def decimal(status: int) -> Make:
         return lambda rng: (
@@ -71,7 +70,7 @@ def arguments(wild: Callable[..., Any], guarded: Callable[..., Any]) -> dict[Cal
             *(i64(-5), i64(2**63 - 1), i64(1000), i64(0), i64(1)),
             *(out(np.uint8, value=255), guarded(rng.integers(-(2**62), 2**62, 2))),
         ),
-        of_bytes.write_views: lambda rng: (
+        slots.write_views: lambda rng: (
             *(wild(rng, np.int64, 3), wild(rng, np.uint8, int(rng.integers(0, 60))), out(np.uint32, 8)),
         ),
         spark_numbers.spark_numbers: number(0, 0, 1, 2, 3, 4, 6, 7),
@@ -84,10 +83,10 @@ def arguments(wild: Callable[..., Any], guarded: Callable[..., Any]) -> dict[Cal
         spark_times.copy_zone_names: lambda rng: (
             *(wild(rng, np.uint8, int(rng.integers(0, 60))), wild(rng, np.int64, 2), out(np.uint8, 80)),
         ),
-        nested.count_children: lambda rng: (
+        slots.count_children: lambda rng: (
             *(*places(rng), u64(rng.integers(2, 4)), i64(rng.integers(-2, 2)), out(np.uint8), out(np.int64)),
         ),
-        nested.place_children: lambda rng: (
+        slots.place_children: lambda rng: (
             *(
                 *places(rng),
                 out(np.uint8),
@@ -96,20 +95,20 @@ def arguments(wild: Callable[..., Any], guarded: Callable[..., Any]) -> dict[Cal
             ),
             *(out(np.uint64, 5), out(np.uint8, 5), out(np.int32, int(rng.integers(0, 6)))),
         ),
-        nested.measure_keys: lambda rng: (
+        slots.measure_keys: lambda rng: (
             *(*places(rng), *classes(rng), wild(rng, np.uint8, int(rng.integers(0, 4)))),
             *(out(np.uint8), out(np.int64, value=1)),
         ),
-        nested.place_keys: lambda rng: (
+        slots.place_keys: lambda rng: (
             *(*places(rng), *classes(rng), out(np.uint8), wild(rng, np.int64, 3)),
             *(out(np.int64, 5), out(np.int64, 5)),
         ),
-        nested.note_disorder: lambda rng: (wild(rng, np.int64, 3), *slots(rng), out(np.uint8)),
-        nested.copy_slots: lambda rng: (
+        slots.note_disorder: lambda rng: (wild(rng, np.int64, 3), *some_slots(rng), out(np.uint8)),
+        slots.copy_slots: lambda rng: (
             i64(rng.integers(0, 3)),
-            *slots(rng),
+            *some_slots(rng),
             wild(rng, np.int64, 3),
             out(np.uint8, 20),
         ),
-        nested.worst_of: lambda rng: (wild(rng, np.int64, 3), out(np.uint8, 5, 6), out(np.uint8)),
+        slots.worst_of: lambda rng: (wild(rng, np.int64, 3), out(np.uint8, 5, 6), out(np.uint8)),
     }

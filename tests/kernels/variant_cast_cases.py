@@ -9,8 +9,7 @@ from typing import Any
 import numpy as np
 
 from bowstring.kernels.signature import Kernel
-from bowstring.kernels.variant import bytes as of_bytes
-from bowstring.kernels.variant import decimals, nested, numbers
+from bowstring.kernels.variant import decimals, numbers, slots
 from bowstring.kernels.variant.spark import decimals as spark_decimals
 from bowstring.kernels.variant.spark import numbers as spark_numbers
 from bowstring.kernels.variant.spark import parse as spark_texts
@@ -282,17 +281,17 @@ CASES: dict[Kernel, Cases] = {
     spark_strings.write_spark_strings: written_strings,
     decimals.cast_decimals_256: wide_decimals,
     numbers.read_located: located_numbers,
-    of_bytes.write_views: views,
+    slots.write_views: views,
     spark_numbers.spark_numbers: number_cases,
     spark_texts.spark_text_numbers: text_numbers,
     spark_texts.spark_text_reals: texts_of(2, 3),
     spark_times.spark_text_times: timed_texts,
     spark_times.copy_zone_names: zone_names,
-    nested.count_children: counted,
-    nested.place_children: placed,
-    nested.measure_keys: measured_keys,
-    nested.place_keys: placed_keys,
-    nested.note_disorder: disorder,
-    nested.copy_slots: copied_slots,
-    nested.worst_of: worst,
+    slots.count_children: counted,
+    slots.place_children: placed,
+    slots.measure_keys: measured_keys,
+    slots.place_keys: placed_keys,
+    slots.note_disorder: disorder,
+    slots.copy_slots: copied_slots,
+    slots.worst_of: worst,
 }

@@ -113,10 +113,6 @@ def arguments(wild: Callable[..., Any], guarded: Callable[..., Any]) -> dict[Cal
             *(rows(rng, np.uint16), some(rng, np.uint32), some(rng, np.uint8), i64(5)),
             *(zeros(2, np.uint32), faults()),
         ),
-        gather.gather_bytes: lambda rng: (
-            *(some(rng, np.uint16, 30), some(rng, np.uint8), some(rng, np.uint8), i64(5)),
-            *(zeros(2, np.uint64), faults()),
-        ),
         gather.gather_words: lambda rng: (
             *(rows(rng, np.uint16), some(rng, np.uint64), i64(2), some(rng, np.uint8), i64(5)),
             *(zeros(4, np.uint64), faults()),

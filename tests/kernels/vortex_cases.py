@@ -94,13 +94,6 @@ def taken(rng: Rng) -> Iterator[Case]:
                 yield ROWS, (codes, any_numbers(rng, 30, kind), bits, 3, np.ones(ROWS, kind), faults())
 
 
-def taken_bytes(rng: Rng) -> Iterator[Case]:
-    for dtype in WIDTHS[:3]:
-        for codes, bits in some_codes(rng, dtype, 30):
-            out = np.ones(-(-ROWS // 8), np.uint64)
-            yield len(out), (codes[:-3], any_numbers(rng, 30, np.uint8), bits, 3, out, faults())
-
-
 def taken_words(rng: Rng) -> Iterator[Case]:
     for dtype in WIDTHS[:3]:
         values = any_numbers(rng, 61, np.uint64)
@@ -416,7 +409,6 @@ CASES: dict[Kernel, Callable[[Rng], Iterator[Case]]] = {
     gather.scatter: scattered,
     gather.scatter_words: scattered_words,
     gather.gather: taken,
-    gather.gather_bytes: taken_bytes,
     gather.gather_words: taken_words,
     gather.gather_bits: taken_bits,
     gather.expand_runs: some_runs,

@@ -7,17 +7,17 @@ from __future__ import annotations
 
 import numpy as np
 
-from bowstring.kernels.floats import FINITE, parts_of_float, widened
+from bowstring.kernels.floats import DOUBLE, FINITE, parts_of_float, widened
 from bowstring.kernels.types import i64, u8, u64
 from bowstring.kernels.variant import encoding
-from bowstring.kernels.variant.decimals import raw_number
+from bowstring.kernels.variant.decimals import moved, raw_number
+from bowstring.kernels.variant.encoding import payload
 from bowstring.kernels.variant.numbers import fixed
-from bowstring.kernels.variant.spark.numbers import IS_TEXT, magnitude
-from bowstring.kernels.variant.spark.parse import ONLY_LOW, sign_at, text_at, trimmed
-from bowstring.kernels.variant.text.reals import shortest
-from bowstring.kernels.words import below, by_ten, negated, times_ten
+from bowstring.kernels.variant.spark.numbers import IS_TEXT
+from bowstring.kernels.variant.spark.parse import ONLY_LOW, sign_at, trimmed
+from bowstring.kernels.variant.text.put import shortest
+from bowstring.kernels.words import below, negated, times_ten
 
-MOST_STEPS = i64(80)
 DIGITS_OF_MICROS = i64(6)
 MOST_EXPONENT = i64(2**31 - 1)
 FARTHEST = i64(1 << 40)
@@ -32,80 +32,6 @@ _SCRIPTS = (
 ZEROS = np.array([int(each, 16) for each in _SCRIPTS.split()], np.uint64)
 ZEROS.flags.writeable = False
 SCRIPTS = i64(len(ZEROS))
-
-
-def moved(high, low, steps):
-    """Return a status, and a number of two words times ``10 ** steps``, rounded half up."""
-    status = encoding.OK
-    upper = high
-    lower = low
-    last = u64(0)
-    for _ in range(min(steps, MOST_STEPS)):
-        if status == encoding.OK and upper | lower != 0:
-            upper, lower, fits = times_ten(upper, lower)
-            if not fits:
-                status = encoding.OVERFLOW
-    for _ in range(min(-steps, MOST_STEPS)):
-        upper, lower, last = by_ten(upper, lower)
-    if last >= 5:
-        lower += 1
-        if lower == 0:
-            upper += 1
-    return status, upper, lower
-
-
-def real_as_decimal(bits, scale):
-    """Return a status, whether a double is negative, and its magnitude at a scale in two words."""
-    negative, _mantissa, _exponent, kind = parts_of_float(bits, False)
-    status = encoding.OVERFLOW
-    high = u64(0)
-    low = u64(0)
-    if kind == FINITE:
-        digits, exponent = shortest(bits & (2**63 - 1))
-        status, high, low = moved(u64(0), digits, exponent + i64(scale))
-    return status, negative, high, low
-
-
-def spark_decimal(data, at, scale):
-    """Return a status, whether the value at `at` is negative as a decimal, and its magnitude in two words."""
-    status = encoding.TYPE_MISMATCH
-    negative = False
-    high = u64(0)
-    low = u64(0)
-    header = u64(data[at])
-    basic = header & encoding.BASIC
-    kind = header >> 2
-    if basic == encoding.SHORT or (basic == encoding.PRIMITIVE and kind == encoding.KIND_STRING):
-        status = IS_TEXT
-    elif basic == encoding.PRIMITIVE:
-        if kind == 0:
-            status = encoding.VARIANT_NULL
-        elif kind <= encoding.FALSE:
-            status, high, low = moved(u64(0), 2 - kind, i64(scale))
-        elif kind <= encoding.INT64 or (kind >= encoding.DECIMAL4 and kind <= encoding.DECIMAL16):
-            status, negative, high, low, found = raw_number(data, at)
-            if status == encoding.OK:
-                status, high, low = moved(high, low, i64(scale) - i64(found))
-        elif kind == encoding.MICROS:
-            status, number = fixed(data, at, i64(8))
-            if status == encoding.OK:
-                negative = number < 0
-                status, high, low = moved(u64(0), magnitude(number), i64(scale) - DIGITS_OF_MICROS)
-        elif kind == encoding.KIND_DOUBLE or kind == encoding.KIND_FLOAT:
-            status, number = fixed(data, at, i64(encoding.SIZES[kind]))
-            if status == encoding.OK:
-                bits = u64(number)
-                if kind == encoding.KIND_FLOAT:
-                    bits = widened(bits & (2**32 - 1))
-                status, negative, high, low = real_as_decimal(bits, scale)
-        elif (
-            kind != encoding.KIND_DATE
-            and kind != encoding.MICROS_NTZ
-            and kind != encoding.KIND_BINARY
-            and kind != encoding.KIND_UUID
-        ):
-            status = encoding.UNSUPPORTED
-    return status, negative, high, low
 
 
 def write_decimal(i, status, negative, high, low, bound_high, bound_low, statuses, out):
@@ -134,7 +60,52 @@ def spark_decimals(i, data, places, scale, bound_high, bound_low, statuses, out)
     if status == encoding.OK:
         status = encoding.MALFORMED
         if u64(places[i]) < u64(len(data)):
-            status, negative, high, low = spark_decimal(data, u64(places[i]), scale)
+            at = u64(places[i])
+            status = encoding.TYPE_MISMATCH
+            negative = False
+            high = u64(0)
+            low = u64(0)
+            header = u64(data[at])
+            basic = header & encoding.BASIC
+            kind = header >> 2
+            if basic == encoding.SHORT or (basic == encoding.PRIMITIVE and kind == encoding.KIND_STRING):
+                status = IS_TEXT
+            elif basic == encoding.PRIMITIVE:
+                if kind == 0:
+                    status = encoding.VARIANT_NULL
+                elif kind <= encoding.FALSE:
+                    status, high, low = moved(u64(0), 2 - kind, i64(scale), True)
+                elif kind <= encoding.INT64 or (kind >= encoding.DECIMAL4 and kind <= encoding.DECIMAL16):
+                    status, negative, high, low, found = raw_number(data, at)
+                    if status == encoding.OK:
+                        status, high, low = moved(high, low, i64(scale) - i64(found), True)
+                elif kind == encoding.MICROS:
+                    status, number = fixed(data, at, i64(8))
+                    if status == encoding.OK:
+                        negative = number < 0
+                        status, high, low = moved(
+                            u64(0), u64(max(number, -number)), i64(scale) - DIGITS_OF_MICROS, True
+                        )
+                elif kind == encoding.KIND_DOUBLE or kind == encoding.KIND_FLOAT:
+                    status, number = fixed(data, at, i64(encoding.SIZES[kind]))
+                    if status == encoding.OK:
+                        bits = u64(number)
+                        if kind == encoding.KIND_FLOAT:
+                            bits = widened(bits & (2**32 - 1))
+                        negative, _mantissa, _exponent, finite = parts_of_float(bits, DOUBLE)
+                        status = encoding.OVERFLOW
+                        high = u64(0)
+                        low = u64(0)
+                        if finite == FINITE:
+                            digits, exponent = shortest(bits & (2**63 - 1), DOUBLE)
+                            status, high, low = moved(u64(0), digits, exponent + i64(scale), True)
+                elif (
+                    kind != encoding.KIND_DATE
+                    and kind != encoding.MICROS_NTZ
+                    and kind != encoding.KIND_BINARY
+                    and kind != encoding.KIND_UUID
+                ):
+                    status = encoding.UNSUPPORTED
     write_decimal(i, status, negative, high, low, bound_high, bound_low, statuses, out)
 
 
@@ -237,14 +208,14 @@ def decimal_of_text(data, start, stop, scale):
             count += 1
         at += size
     if status == encoding.OK and kept > digits:
-        status, high, low = moved(high, low, kept - digits)
+        status, high, low = moved(high, low, kept - digits, True)
     return status, negative, high, low
 
 
 def spark_text_decimals(i, data, places, scale, bound_high, bound_low, statuses, out):
     """Write the decimal that the text of a row is."""
     if statuses[i] == IS_TEXT:
-        start, stop = text_at(data, u64(places[i]))
+        start, stop = payload(data, u64(places[i]), u64(len(data)))
         first, last = trimmed(data, start, stop, ONLY_LOW)
         status, negative, high, low = decimal_of_text(data, first, last, scale)
         write_decimal(i, status, negative, high, low, bound_high, bound_low, statuses, out)

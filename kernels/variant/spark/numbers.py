@@ -12,7 +12,7 @@ from bowstring.kernels import floats
 from bowstring.kernels.types import i64, u8, u64
 from bowstring.kernels.variant import encoding, numbers
 from bowstring.kernels.variant.decimals import raw_number
-from bowstring.kernels.variant.numbers import fixed, with_sign
+from bowstring.kernels.variant.numbers import bits_of, fixed, with_sign
 from bowstring.kernels.words import by_ten, times_ten
 
 IS_TEXT: Final = u8(255)
@@ -56,35 +56,23 @@ def cut_decimal(negative, high, low, scale):
     return with_sign(negative, upper, lower)
 
 
-def magnitude(number):
-    """Return a signed number without its sign."""
-    found = u64(number)
-    if number < 0:
-        found = ~found + 1
-    return found
-
-
 def micros_as_double(micros):
     """Return the bits of the double that microseconds are in seconds: rounded as a double first, as Spark does."""
-    first = floats.packed_float(micros < 0, magnitude(micros), i64(0), u64(0), False)
-    negative, mantissa, exponent, _kind = floats.parts_of_float(first, False)
+    first = floats.packed_float(micros < 0, u64(max(micros, -micros)), i64(0), u64(0), floats.DOUBLE)
+    negative, mantissa, exponent, _kind = floats.parts_of_float(first, floats.DOUBLE)
     ratio, power, sticky = floats.decimal_ratio(u64(0), mantissa, u64(6))
-    return floats.packed_float(negative, ratio, power + exponent, sticky, False)
+    return floats.packed_float(negative, ratio, power + exponent, sticky, floats.DOUBLE)
 
 
-def other_float(bits, single):
-    """Return the bits of a double as those of a float, if `single`."""
-    found = bits
-    if single:
-        negative, mantissa, exponent, kind = floats.parts_of_float(bits, False)
-        if kind == floats.FINITE:
-            found = floats.packed_float(negative, mantissa, exponent, u64(0), True)
-        else:
-            found = floats.SINGLE_NAN
-            if kind != floats.NOT_A_NUMBER:
-                # Too large for any float: infinite.
-                found = floats.packed_float(negative, u64(1), BEYOND, u64(0), True)
-    return found
+def as_single(bits):
+    """Return the bits of the float of four bytes nearest to a double; what is too large becomes infinite."""
+    negative, mantissa, exponent, kind = floats.parts_of_float(bits, floats.DOUBLE)
+    single = floats.SINGLE_NAN
+    if kind == floats.FINITE:
+        single = floats.packed_float(negative, mantissa, exponent, u64(0), floats.SINGLE)
+    elif kind == floats.INFINITE:
+        single = floats.packed_float(negative, u64(1), BEYOND, u64(0), floats.SINGLE)
+    return single
 
 
 def from_exact(data, at, kind, family, wide):
@@ -119,7 +107,7 @@ def from_exact(data, at, kind, family, wide):
         elif family == numbers.INTEGER:
             # Spark takes decimals to narrow integers by way of doubles.
             less, mantissa, exponent, finite = floats.parts_of_float(
-                floats.float_of_decimal(negative, high, low, scale, i64(8)), False
+                floats.float_of_decimal(negative, high, low, scale, floats.DOUBLE), floats.DOUBLE
             )
             status, found = cut_float(less, mantissa, exponent, finite)
         else:
@@ -130,26 +118,26 @@ def from_exact(data, at, kind, family, wide):
     return status, found
 
 
-def from_real(bits, single, family):
+def from_real(bits, size, family):
     """Return a status, and what a float or double becomes."""
     status = encoding.OK
     found = i64(0)
-    negative, mantissa, exponent, kind = floats.parts_of_float(bits, single)
+    negative, mantissa, exponent, kind = floats.parts_of_float(bits, size)
     if family == numbers.BOOLEAN:
         found = i64(mantissa != 0 or kind != floats.FINITE)
     elif family == numbers.INTEGER:
         status, found = cut_float(negative, mantissa, exponent, kind)
     elif family == numbers.DOUBLE:
-        found = i64(floats.widened(bits) if single else bits)
+        found = i64(floats.widened(bits) if size == floats.SINGLE else bits)
     elif family == numbers.FLOAT:
-        found = i64(bits if single else other_float(bits, True))
+        found = i64(bits if size == floats.SINGLE else as_single(bits))
     elif family == numbers.TIMESTAMP:
         if kind != floats.FINITE:
             status = encoding.OVERFLOW
         else:
             product, power, sticky = floats.scaled_float(mantissa, exponent, u64(1_000_000))
             negative, mantissa, exponent, kind = floats.parts_of_float(
-                floats.packed_float(negative, product, power, sticky, False), False
+                floats.packed_float(negative, product, power, sticky, floats.DOUBLE), floats.DOUBLE
             )
             status, found = cut_float(negative, mantissa, exponent, kind)
     else:
@@ -181,7 +169,8 @@ def from_moment(number, kind, family):
         found = number // 1_000_000
     elif kind == encoding.MICROS and (family == numbers.FLOAT or family == numbers.DOUBLE):
         status = encoding.OK
-        found = i64(other_float(micros_as_double(number), family == numbers.FLOAT))
+        bits = micros_as_double(number)
+        found = i64(as_single(bits) if family == numbers.FLOAT else bits)
     return status, found
 
 
@@ -202,11 +191,10 @@ def spark_number(data, at, family, low, high):
         elif kind <= encoding.INT64 or (kind >= encoding.DECIMAL4 and kind <= encoding.DECIMAL16):
             status, found = from_exact(data, at, kind, family, high == (2**63 - 1))
         elif kind == encoding.KIND_DOUBLE or kind == encoding.KIND_FLOAT:
-            status, found = fixed(data, at, i64(encoding.SIZES[kind]))
-            if status == encoding.OK and kind == encoding.KIND_FLOAT:
-                status, found = from_real(u64(found) & (2**32 - 1), True, family)
-            elif status == encoding.OK:
-                status, found = from_real(u64(found), False, family)
+            size = i64(encoding.SIZES[kind])
+            status, found = fixed(data, at, size)
+            if status == encoding.OK:
+                status, found = from_real(bits_of(found, size), size, family)
         elif kind >= encoding.KIND_DATE and kind <= encoding.MICROS_NTZ:
             status, found = fixed(data, at, i64(encoding.SIZES[kind]))
             if status == encoding.OK:

@@ -11,7 +11,7 @@ from typing import Final
 from bowstring.kernels import floats
 from bowstring.kernels.floats import nearest_double, packed_float, parts_of_float
 from bowstring.kernels.types import i64, u8, u64
-from bowstring.kernels.variant.encoding import BASIC, OK, OVERFLOW, SHORT, TYPE_MISMATCH, little
+from bowstring.kernels.variant.encoding import OK, OVERFLOW, TYPE_MISMATCH, payload
 from bowstring.kernels.variant.numbers import BOOLEAN, FLOAT
 from bowstring.kernels.variant.spark.numbers import IS_TEXT
 
@@ -39,37 +39,15 @@ HALFWAY = u64(1 << 28)
 NARROW = u64((1 << 29) - 1)
 
 
-def text_at(data, at):
-    """Return where the text at `at` begins and ends, which is one and lies in `data`."""
-    size = u64(len(data))
-    first = size
-    last = size
-    if at < size:
-        header = u64(data[at])
-        if header & BASIC == SHORT:
-            first = at + 1
-            last = first + (header >> 2)
-        elif at + 4 < size:
-            first = at + 5
-            last = first + little(data, at + 1, u64(4))
-    if last > size:
-        first = size
-        last = size
-    return first, last
-
-
-def is_blank(byte, controls):
-    """Return whether a byte is a blank or a control character; the last of those counts with `controls`."""
-    return byte <= ord(" ") or (controls != 0 and byte == DELETE)
-
-
 def trimmed(data, start, stop, controls):
     """Return where text begins and ends without what is blank around it."""
     first = start
     last = stop
-    while first < last and is_blank(u64(data[first]), controls):
+    while first < last and (u64(data[first]) <= ord(" ") or (controls != 0 and u64(data[first]) == DELETE)):
         first += 1
-    while last > first and is_blank(u64(data[last - 1]), controls):
+    while last > first and (
+        u64(data[last - 1]) <= ord(" ") or (controls != 0 and u64(data[last - 1]) == DELETE)
+    ):
         last -= 1
     return first, last
 
@@ -95,20 +73,6 @@ def word_of(data, first, last):
             word |= letter << shift
             shift += 8
     return word
-
-
-def boolean_of(data, first, last):
-    """Return a status, and whether text says yes."""
-    word = word_of(data, first, last)
-    status = OK
-    found = i64(0)
-    if word == TRUE_WORD or word == ord("t") or word == YES_WORD or word == ord("y") or word == ord("1"):
-        found = i64(1)
-    elif not (
-        word == FALSE_WORD or word == ord("f") or word == NO_WORD or word == ord("n") or word == ord("0")
-    ):
-        status = TYPE_MISMATCH
-    return status, found
 
 
 def whole_of(data, start, stop):
@@ -139,12 +103,30 @@ def whole_of(data, start, stop):
 def spark_text_numbers(i, data, places, family, low, high, statuses, out):
     """Write the boolean or whole number that the text of a row is."""
     if statuses[i] == IS_TEXT:
-        start, stop = text_at(data, u64(places[i]))
+        start, stop = payload(data, u64(places[i]), u64(len(data)))
         first, last = trimmed(data, start, stop, CONTROLS)
         status = OK
         found = i64(0)
         if family == BOOLEAN:
-            status, found = boolean_of(data, first, last)
+            word = word_of(data, first, last)
+            status = OK
+            found = i64(0)
+            if (
+                word == TRUE_WORD
+                or word == ord("t")
+                or word == YES_WORD
+                or word == ord("y")
+                or word == ord("1")
+            ):
+                found = i64(1)
+            elif not (
+                word == FALSE_WORD
+                or word == ord("f")
+                or word == NO_WORD
+                or word == ord("n")
+                or word == ord("0")
+            ):
+                status = TYPE_MISMATCH
         else:
             status, found = whole_of(data, first, last)
             if status == OK and (found < low or found > high):
@@ -180,18 +162,6 @@ def without_suffix(data, first, last):
     return end
 
 
-def digit_of(byte, base):
-    """Return the value of a digit of base 10 or 16, at least the base for what is none."""
-    value = byte - ord("0")
-    if base == 16 and value >= 10:
-        value = (byte | 0x20) - ord("a")
-        if value < 6:
-            value += 10
-        else:
-            value = u64(16)
-    return value
-
-
 def digits_at(data, start, stop, base, most):
     """Return where digits with a point end, the first of them, up to `most`, and the exponent of the last.
 
@@ -206,7 +176,13 @@ def digits_at(data, start, stop, base, most):
     going = True
     while going and at < stop:
         byte = u64(data[at])
-        digit = digit_of(byte, base)
+        digit = byte - ord("0")
+        if base == 16 and digit >= 10:
+            digit = (byte | 0x20) - ord("a")
+            if digit < 6:
+                digit += 10
+            else:
+                digit = u64(16)
         if digit < base:
             seen = True
             if digits <= most:
@@ -243,7 +219,7 @@ def decimal_real(data, start, stop):
     return status, digits, exponent, more
 
 
-def hex_real(data, start, stop, negative, single):
+def hex_real(data, start, stop, negative, size):
     """Return a status, and the bits of a float in hexadecimal, whose digits begin at `start`."""
     at, digits, exponent, seen, more = digits_at(data, start, stop, u64(16), FULL)
     exponent = exponent * 4
@@ -253,7 +229,7 @@ def hex_real(data, start, stop, negative, single):
         if end > at + 1 and end == without_suffix(data, end, stop):
             status = OK
             exponent += power
-    return status, packed_float(negative, digits, exponent, more, single)
+    return status, packed_float(negative, digits, exponent, more, size)
 
 
 def named_real(data, start, stop, signed):
@@ -272,16 +248,15 @@ def named_real(data, start, stop, signed):
     return status, bits
 
 
-def real_of(data, start, stop, single):
+def real_of(data, start, stop, size):
     """Return a status, and the bits of the float that text is."""
     negative, at = sign_at(data, start, stop)
     status = TYPE_MISMATCH
     bits = u64(0)
-    sign = u64(63)
-    if single:
-        sign = floats.SINGLE_SIGN
+    sign = u64(8 * size - 1)
+    single = size == floats.SINGLE
     if at + 1 < stop and u64(data[at]) == ord("0") and u64(data[at + 1]) | 0x20 == ord("x"):
-        status, bits = hex_real(data, at + 2, stop, negative, single)
+        status, bits = hex_real(data, at + 2, stop, negative, size)
     elif at < stop and (u64(data[at]) | 0x20) - ord("a") < 26:
         status, bits = named_real(data, at, stop, at > start)
         if single and bits == floats.DOUBLE_INFINITY:
@@ -299,8 +274,8 @@ def real_of(data, start, stop, single):
                     bits < floats.SINGLE_LEAST_NORMAL and bits & (HALFWAY - 1) == 0 and bits != 0
                 ):
                     known = u64(0)
-                _negative, mantissa, power, _kind = parts_of_float(bits, False)
-                bits = packed_float(False, mantissa, power, u64(0), True)
+                _negative, mantissa, power, _kind = parts_of_float(bits, floats.DOUBLE)
+                bits = packed_float(False, mantissa, power, u64(0), floats.SINGLE)
             elif single:
                 bits = floats.SINGLE_INFINITY
             if known == 0:
@@ -313,9 +288,9 @@ def real_of(data, start, stop, single):
 def spark_text_reals(i, data, places, family, statuses, out):
     """Write the bits of the float or double that the text of a row is."""
     if statuses[i] == IS_TEXT:
-        start, stop = text_at(data, u64(places[i]))
+        start, stop = payload(data, u64(places[i]), u64(len(data)))
         first, last = trimmed(data, start, stop, ONLY_LOW)
-        status, bits = real_of(data, first, last, family == FLOAT)
+        status, bits = real_of(data, first, last, floats.SINGLE if family == FLOAT else floats.DOUBLE)
         if status != OK:
             bits = u64(0)
         statuses[i] = status

@@ -11,13 +11,11 @@ from bowstring.kernels.floats import FINITE, NOT_A_NUMBER, parts_of_float
 from bowstring.kernels.types import i64, u8, u64
 from bowstring.kernels.validation.text import is_text
 from bowstring.kernels.variant import encoding
-from bowstring.kernels.variant.bytes import copy_between
-from bowstring.kernels.variant.numbers import fixed
-from bowstring.kernels.variant.spark.numbers import magnitude
-from bowstring.kernels.variant.spark.parse import text_at
+from bowstring.kernels.variant.encoding import payload
+from bowstring.kernels.variant.numbers import bits_of, fixed
+from bowstring.kernels.variant.slots import copy_between
 from bowstring.kernels.variant.text.leaves import put_date, put_exact, put_time, put_uuid
-from bowstring.kernels.variant.text.put import digits_of, put, put_digits
-from bowstring.kernels.variant.text.reals import put_real
+from bowstring.kernels.variant.text.put import digits_of, put, put_digits, put_real
 
 IS_HOLDER: Final = u8(255)
 """The status of a row whose value is an array or object: it is written as JSON."""
@@ -31,12 +29,12 @@ NAN_WORD = u64(int.from_bytes(b"NaN", "little"))
 INFINITY_WORD = u64(int.from_bytes(b"Infinity", "little"))
 
 
-def put_float(out, limit, at, bits, single):
+def put_float(out, limit, at, bits, size):
     """Write a float as Java does."""
-    negative, _mantissa, _exponent, kind = parts_of_float(bits, single)
+    negative, _mantissa, _exponent, kind = parts_of_float(bits, size)
     end = at
     if kind == FINITE:
-        end = put_real(out, limit, at, bits, i64(single), JAVA)
+        end = put_real(out, limit, at, bits, size, JAVA)
     elif kind == NOT_A_NUMBER:
         end = put(out, limit, at, NAN_WORD, u64(3))
     else:
@@ -60,8 +58,8 @@ def put_value(data, at, out, limit, begin):
         status, number = fixed(data, at, 1 << i64(kind - encoding.INT8))
         if status == encoding.OK:
             end = put(out, limit, begin, u64(ord("-")), u64(number < 0))
-            size = magnitude(number)
-            end = put_digits(out, limit, end, size, digits_of(size))
+            whole = u64(max(number, -number))
+            end = put_digits(out, limit, end, whole, digits_of(whole))
     elif kind >= encoding.DECIMAL4 and kind <= encoding.DECIMAL16:
         status = encoding.MALFORMED
         if at + 1 + (4 << (kind - encoding.DECIMAL4)) < u64(len(data)):
@@ -73,11 +71,10 @@ def put_value(data, at, out, limit, begin):
         or kind == encoding.KIND_FLOAT
         or (kind >= encoding.KIND_DATE and kind <= encoding.MICROS_NTZ)
     ):
-        status, number = fixed(data, at, i64(encoding.SIZES[kind]))
-        if status == encoding.OK and kind == encoding.KIND_DOUBLE:
-            end = put_float(out, limit, begin, u64(number), False)
-        elif status == encoding.OK and kind == encoding.KIND_FLOAT:
-            end = put_float(out, limit, begin, u64(number) & (2**32 - 1), True)
+        size = i64(encoding.SIZES[kind])
+        status, number = fixed(data, at, size)
+        if status == encoding.OK and (kind == encoding.KIND_DOUBLE or kind == encoding.KIND_FLOAT):
+            end = put_float(out, limit, begin, bits_of(number, size), size)
         elif status == encoding.OK and kind == encoding.KIND_DATE:
             end = put_date(out, limit, begin, number)
         elif status == encoding.OK:
@@ -113,7 +110,7 @@ def measure_spark_strings(i, data, places, statuses, nowhere, sizes):
         status = encoding.MALFORMED
         if at < u64(len(data)):
             if is_bytes(data, at):
-                first, last = text_at(data, at)
+                first, last = payload(data, at, u64(len(data)))
                 status = encoding.OK
                 size = i64(last - first)
                 if not is_text(data, i64(first), i64(last)):
@@ -141,7 +138,7 @@ def write_spark_strings(i, data, places, statuses, offsets, out):
     end = min(i64(offsets[i + 1]), i64(len(out)))
     if statuses[i] == encoding.OK and begin < end and at < u64(len(data)):
         if is_bytes(data, at):
-            first, last = text_at(data, at)
+            first, last = payload(data, at, u64(len(data)))
             copy_between(data, first, out, begin, min(i64(last - first), end - begin))
         elif u64(data[at]) & encoding.BASIC == encoding.PRIMITIVE:
             _status, _end = put_value(data, at, out, u64(end), u64(begin))

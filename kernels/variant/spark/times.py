@@ -10,10 +10,10 @@ from __future__ import annotations
 from typing import Final
 
 from bowstring.kernels.types import i64, u8, u64
-from bowstring.kernels.variant.encoding import OK, OVERFLOW, TYPE_MISMATCH
+from bowstring.kernels.variant.encoding import OK, OVERFLOW, TYPE_MISMATCH, payload
 from bowstring.kernels.variant.numbers import DATE, TIMESTAMP
 from bowstring.kernels.variant.spark.numbers import IS_TEXT
-from bowstring.kernels.variant.spark.parse import CONTROLS, ONLY_LOW, sign_at, text_at, trimmed, word_of
+from bowstring.kernels.variant.spark.parse import CONTROLS, ONLY_LOW, sign_at, trimmed, word_of
 
 IS_REGION: Final = u8(253)
 """The status of a time whose zone is a name that only a database knows."""
@@ -368,7 +368,7 @@ def spark_text_times(i, data, places, family, now, statuses, out, zones):
     `zones` are written where a status is :data:`IS_REGION` or :data:`IS_TODAY_IN_REGION`: what `zone_of` gives.
     """
     if statuses[i] == IS_TEXT:
-        start, stop = text_at(data, u64(places[i]))
+        start, stop = payload(data, u64(places[i]), u64(len(data)))
         first, last = trimmed(data, start, stop, CONTROLS)
         status = TYPE_MISMATCH
         found = i64(0)

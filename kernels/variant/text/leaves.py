@@ -8,12 +8,20 @@ from __future__ import annotations
 
 import numpy as np
 
+from bowstring.kernels.floats import DOUBLE, SINGLE
 from bowstring.kernels.types import i64, u64
 from bowstring.kernels.variant import encoding
 from bowstring.kernels.variant.decimals import BOUNDS_HIGH, BOUNDS_LOW
 from bowstring.kernels.variant.encoding import little, signed
-from bowstring.kernels.variant.text.put import POWERS, digits_of, eight_digits, put, put_digits, put_text
-from bowstring.kernels.variant.text.reals import put_real
+from bowstring.kernels.variant.text.put import (
+    POWERS,
+    digits_of,
+    eight_digits,
+    put,
+    put_digits,
+    put_real,
+    put_text,
+)
 from bowstring.kernels.words import EACH, ZEROS, below, load_word, negated, product
 
 NULL_TEXT = u64(int.from_bytes(b"null", "little"))
@@ -94,9 +102,9 @@ def put_leaf(out, limit, at, data, place, stop, spark, letters):
                 end = put(out, limit, at, u64(ord("-")), u64(number < 0))
                 end = put_digits(out, limit, end, magnitude, digits_of(magnitude))
             elif kind == encoding.KIND_DOUBLE:
-                end = put_real(out, limit, at, u64(number), i64(0), spark)
+                end = put_real(out, limit, at, u64(number), DOUBLE, spark)
             elif kind == encoding.KIND_FLOAT:
-                end = put_real(out, limit, at, u64(number) & 0xFFFFFFFF, i64(1), spark)
+                end = put_real(out, limit, at, u64(number) & 0xFFFFFFFF, SINGLE, spark)
             else:
                 end = put_moment(out, limit, at, number, kind, spark)
                 if kind == encoding.KIND_TIME and (number < 0 or number >= encoding.DAY):
@@ -156,7 +164,28 @@ def put_exact(out, limit, at, data, first, kind, spark):
         if spark != 0:
             upper, lower, scale = without_zeros(upper, lower, scale)
         end = put(out, limit, at, u64(ord("-")), negative)
-        end = put_scaled(out, limit, end, upper, lower, scale)
+        whole = upper
+        behind = u64(0)
+        if scale >= PART:
+            unit = u64(POWERS[scale - PART])
+            whole = upper // unit
+            behind = upper - whole * unit
+        if scale >= PART or upper != 0:
+            end = put_digits(out, limit, end, whole, digits_of(whole))
+        if scale > PART:
+            end = put(out, limit, end, u64(ord(".")), u64(1))
+            end = put_digits(out, limit, end, behind, scale - PART)
+        if scale >= PART:
+            if scale == PART:
+                end = put(out, limit, end, u64(ord(".")), u64(1))
+            end = put_digits(out, limit, end, lower, PART)
+        else:
+            unit = u64(POWERS[scale])
+            whole = lower // unit
+            end = put_digits(out, limit, end, whole, digits_of(whole) if upper == 0 else PART - scale)
+            if scale != 0:
+                end = put(out, limit, end, u64(ord(".")), u64(1))
+                end = put_digits(out, limit, end, lower - whole * unit, scale)
     return end
 
 
@@ -210,34 +239,6 @@ def without_zeros(upper, lower, scale):
         high //= 10
         left -= 1
     return high, low, left
-
-
-def put_scaled(out, limit, at, upper, lower, scale):
-    """Write a number of two parts with a scale."""
-    whole = upper
-    behind = u64(0)
-    if scale >= PART:
-        unit = u64(POWERS[scale - PART])
-        whole = upper // unit
-        behind = upper - whole * unit
-    end = at
-    if scale >= PART or upper != 0:
-        end = put_digits(out, limit, at, whole, digits_of(whole))
-    if scale > PART:
-        end = put(out, limit, end, u64(ord(".")), u64(1))
-        end = put_digits(out, limit, end, behind, scale - PART)
-    if scale >= PART:
-        if scale == PART:
-            end = put(out, limit, end, u64(ord(".")), u64(1))
-        end = put_digits(out, limit, end, lower, PART)
-    else:
-        unit = u64(POWERS[scale])
-        whole = lower // unit
-        end = put_digits(out, limit, end, whole, digits_of(whole) if upper == 0 else PART - scale)
-        if scale != 0:
-            end = put(out, limit, end, u64(ord(".")), u64(1))
-            end = put_digits(out, limit, end, lower - whole * unit, scale)
-    return end
 
 
 OFFSET = u64(int.from_bytes(b"+00:00", "little"))

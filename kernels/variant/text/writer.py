@@ -13,9 +13,10 @@ from bowstring.kernels.types import i64, u64
 from bowstring.kernels.validity import bit_is_set
 from bowstring.kernels.variant import encoding
 from bowstring.kernels.variant.encoding import compared, dictionary, frame, little, name_at
-from bowstring.kernels.variant.metadata import FAULTY, ORDERED, slot_of
+from bowstring.kernels.variant.metadata import FAULTY, ORDERED, name_between_quotes, slot_of
 from bowstring.kernels.variant.text.leaves import put_leaf
-from bowstring.kernels.variant.text.put import copy, put, put_text, same_bytes
+from bowstring.kernels.variant.text.put import copy, put, put_text
+from bowstring.kernels.words import same_bytes
 
 WORDS: Final = i64(4)
 """Words of room for each open container, and once for each work item."""
@@ -123,130 +124,104 @@ def write_text(
         if not bit_is_set(validity, i64(row)):
             status = encoding.SQL_NULL
         elif count >= 0:
-            status, end = put_value(
-                out,
-                limit,
-                at,
-                data,
-                start,
-                stop,
-                mark,
-                base,
-                min(u64(count), u64(max(i64(len(ends)) - 1 - base, i64(0)))),
-                ends,
-                names,
-                depth,
-                spark,
-                room,
-                slot,
-            )
+            known = min(u64(count), u64(max(i64(len(ends)) - 1 - base, i64(0))))
+            end = at
+            room[slot + NODES] = stop - start
+            letters = (stop - start) * SHARING
+            room[slot + STEPS] = (stop - start) * PATIENCE + u64(len(names))
+            top = slot
+            place = start
+            bound = stop
+            # The open container: its next child, how many there are, and where its parts are.
+            k = u64(0)
+            children = u64(0)
+            id_width = u64(0)
+            ids = u64(0)
+            width = u64(0)
+            offsets = u64(0)
+            status = encoding.OK
+            going = True
+            while going:
+                going = False
+                header = u64(0)
+                if place < bound:
+                    header = u64(data[place])
+                if place >= bound:
+                    status = encoding.MALFORMED
+                elif header & encoding.BASIC < encoding.OBJECT:
+                    status, end, letters = put_leaf(out, limit, end, data, place, bound, spark, letters)
+                elif top == slot + depth * WORDS:
+                    status = encoding.TOO_DEEP
+                else:
+                    room[top + NEXT] = k
+                    top += WORDS
+                    room[top + PLACE] = place
+                    room[top + STOP] = bound
+                    is_object = header & encoding.BASIC == encoding.OBJECT
+                    end = put(out, limit, end, u64(ord("{")) if is_object else u64(ord("[")), u64(1))
+                    children, id_width, ids, width, offsets, _, bound = frame(data, place, bound)
+                    k = u64(0)
+                    if children == encoding.BROKEN:
+                        status = encoding.MALFORMED
+                    elif children > u64(room[slot + NODES]):
+                        status = encoding.TOO_DEEP
+                    else:
+                        room[slot + NODES] = u64(room[slot + NODES]) - children
+                while status == encoding.OK and top > slot and not going:
+                    if k < children:
+                        if id_width == 0:
+                            end = put(out, limit, end, u64(ord(",")), min(k, u64(1)))
+                        else:
+                            # Written out here: a call with so many arguments costs more than a name does.
+                            number = little(data, ids + k * id_width, id_width)
+                            highest = number
+                            if number >= known:
+                                status = encoding.MALFORMED
+                                number = u64(0)
+                            elif k > 0:
+                                highest = u64(room[top + HIGHEST])
+                                if number > highest and mark & ORDERED != 0:
+                                    highest = number
+                                else:
+                                    status, highest = after(
+                                        data,
+                                        ids,
+                                        id_width,
+                                        k,
+                                        number,
+                                        mark,
+                                        base,
+                                        known,
+                                        ends,
+                                        names,
+                                        room,
+                                        slot,
+                                        top,
+                                    )
+                            room[top + HIGHEST] = highest
+                            if status == encoding.OK:
+                                name = base + i64(number)
+                                # The first has no comma.
+                                first = u64(ends[name]) + 1 - min(k, u64(1))
+                                end = copy(out, limit, end, names, first, u64(ends[name + 1]))
+                        place = offsets + (children + 1) * width + little(data, offsets + k * width, width)
+                        k += 1
+                        going = status == encoding.OK
+                    else:
+                        end = put(out, limit, end, u64(ord("]")) if id_width == 0 else u64(ord("}")), u64(1))
+                        top -= WORDS
+                        if top > slot:
+                            k = u64(room[top + NEXT])
+                            children, id_width, ids, width, offsets, _, bound = frame(
+                                data, u64(room[top + PLACE]), u64(room[top + STOP])
+                            )
+                            if children == encoding.BROKEN:
+                                status = encoding.MALFORMED
         if status != encoding.OK:
             end = at
         statuses[row] = status
         sizes[row] = i64(end - at)
         at = end
-
-
-def put_value(out, limit, begin, data, start, stop, mark, base, known, ends, names, depth, spark, room, slot):
-    """Write one value; return its status and where its text ends."""
-    at = begin
-    room[slot + NODES] = stop - start
-    letters = (stop - start) * SHARING
-    room[slot + STEPS] = (stop - start) * PATIENCE + u64(len(names))
-    top = slot
-    place = start
-    bound = stop
-    # The open container: its next child, how many there are, and where its parts are.
-    k = u64(0)
-    count = u64(0)
-    id_width = u64(0)
-    ids = u64(0)
-    width = u64(0)
-    offsets = u64(0)
-    status = encoding.OK
-    going = True
-    while going:
-        going = False
-        header = u64(0)
-        if place < bound:
-            header = u64(data[place])
-        if place >= bound:
-            status = encoding.MALFORMED
-        elif header & encoding.BASIC < encoding.OBJECT:
-            status, at, letters = put_leaf(out, limit, at, data, place, bound, spark, letters)
-        elif top == slot + depth * WORDS:
-            status = encoding.TOO_DEEP
-        else:
-            room[top + NEXT] = k
-            top += WORDS
-            room[top + PLACE] = place
-            room[top + STOP] = bound
-            at = put(
-                out,
-                limit,
-                at,
-                u64(ord("{")) if header & encoding.BASIC == encoding.OBJECT else u64(ord("[")),
-                u64(1),
-            )
-            count, id_width, ids, width, offsets, _, bound = frame(data, place, bound)
-            k = u64(0)
-            if count == encoding.BROKEN:
-                status = encoding.MALFORMED
-            elif count > u64(room[slot + NODES]):
-                status = encoding.TOO_DEEP
-            else:
-                room[slot + NODES] = u64(room[slot + NODES]) - count
-        while status == encoding.OK and top > slot and not going:
-            if k < count:
-                if id_width == 0:
-                    at = put(out, limit, at, u64(ord(",")), min(k, u64(1)))
-                else:
-                    # Written out here: a call with so many arguments costs more than a name does.
-                    number = little(data, ids + k * id_width, id_width)
-                    highest = number
-                    if number >= known:
-                        status = encoding.MALFORMED
-                        number = u64(0)
-                    elif k > 0:
-                        highest = u64(room[top + HIGHEST])
-                        if number > highest and mark & ORDERED != 0:
-                            highest = number
-                        else:
-                            status, highest = after(
-                                data,
-                                ids,
-                                id_width,
-                                k,
-                                number,
-                                mark,
-                                base,
-                                known,
-                                ends,
-                                names,
-                                room,
-                                slot,
-                                top,
-                            )
-                    room[top + HIGHEST] = highest
-                    if status == encoding.OK:
-                        name = base + i64(number)
-                        # The first has no comma.
-                        first = u64(ends[name]) + 1 - min(k, u64(1))
-                        at = copy(out, limit, at, names, first, u64(ends[name + 1]))
-                place = offsets + (count + 1) * width + little(data, offsets + k * width, width)
-                k += 1
-                going = status == encoding.OK
-            else:
-                at = put(out, limit, at, u64(ord("]")) if id_width == 0 else u64(ord("}")), u64(1))
-                top -= WORDS
-                if top > slot:
-                    k = u64(room[top + NEXT])
-                    count, id_width, ids, width, offsets, _, bound = frame(
-                        data, u64(room[top + PLACE]), u64(room[top + STOP])
-                    )
-                    if count == encoding.BROKEN:
-                        status = encoding.MALFORMED
-    return status, at
 
 
 def after(data, ids, width, k, number, mark, base, known, ends, names, room, slot, top):
@@ -256,8 +231,8 @@ def after(data, ids, width, k, number, mark, base, known, ends, names, room, slo
     status = encoding.OK
     highest = u64(room[top + HIGHEST])
     left = u64(room[slot + STEPS])
-    first, last = quoted(ends, base, number)
-    begin, end = quoted(ends, base, highest)
+    first, last = name_between_quotes(ends, base, number)
+    begin, end = name_between_quotes(ends, base, highest)
     searching = number <= highest
     if mark & ORDERED == 0:
         searching = compared(names, begin, end, names, first, last) >= 0
@@ -269,7 +244,7 @@ def after(data, ids, width, k, number, mark, base, known, ends, names, room, slo
         cost = u64(1)
         same = other == number
         if not same and mark & ORDERED == 0 and other < known:
-            begin, end = quoted(ends, base, other)
+            begin, end = name_between_quotes(ends, base, other)
             if end - begin == last - first:
                 cost += (last - first) >> 3
                 same = same_bytes(names, begin, names, first, last - first)
@@ -283,11 +258,6 @@ def after(data, ids, width, k, number, mark, base, known, ends, names, room, slo
         j += 1
     room[slot + STEPS] = left
     return status, highest
-
-
-def quoted(ends, base, number):
-    """Return where a name begins and ends within its quotes."""
-    return u64(ends[base + i64(number)]) + 2, u64(ends[base + i64(number) + 1]) - 2
 
 
 _WRITE_TEXT = (

@@ -319,7 +319,7 @@ def _run(
     """Give a future what a call returns or raises."""
     try:
         future.set_result(function(*arguments))
-    except BaseException as error:  # noqa: BLE001  whoever asks for the result hears of it
+    except BaseException as error:  # noqa: BLE001  the caller that asks for the result gets it
         future.set_exception(without_frames(error))
     finally:
         del future, arguments  # the error holds this frame

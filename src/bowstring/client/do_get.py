@@ -47,7 +47,7 @@ def opened(endpoint: Endpoint, reading: Reading, partitions: Sequence[PartitionT
     if reading.hello.shard is not None:
         raise errors.Unsupported("Flight has no shards", hint="; ".join(passed_over))
     if reading.hello.looks:
-        raise errors.Unsupported("a Flight server may count whoever asks for rows as a reader")
+        raise errors.Unsupported("a Flight server may count each client that asks for rows as a reader")
     return first_that_opens(flights, lambda offer: DoGet(endpoint, offer, reading, passed_over), passed_over)
 
 

@@ -200,7 +200,7 @@ def _endpoint(part: Any, uri: str, token_hosts: Sequence[str]) -> Endpoint:
         if offer.by_flight:
             place = _place(location)
             if asked_place[0] == _ENCRYPTED != place[0]:
-                continue  # whoever asks for encryption gets nothing less
+                continue  # a caller that asks for encryption gets nothing less
             host = f"[{place[1]}]" if ":" in place[1] else place[1]
             trusted = place == asked_place or not listed.isdisjoint((place[1], host, f"{host}:{place[2]}"))
             flights.append(Offer(with_token(location, token)) if token is not None and trusted else offer)

@@ -269,7 +269,7 @@ def connect(
 
     streams = () if cuda_stream is None else named_streams(cuda_stream)
     if streams and mode is None:
-        mode = "map"  # whoever says what reads the memory wants views of it
+        mode = "map"  # a caller that names the stream that reads the memory wants views of it
     # Copies of ours are on whatever stream is the current one, and nothing else reads what was lent.
     if mode == "copy" or target is not None:
         streams = ()
@@ -397,7 +397,7 @@ def _check_options(options: Any) -> None:
 
 def _chosen(columns: Any) -> tuple[str, ...]:
     """Return the names of the columns that a user wants."""
-    # What comes in no order is no list; the keys of a dict have theirs.
+    # A set is not a list of columns: it has no order; the keys of a dict have theirs.
     ordered = isinstance(columns, KeysView) or not isinstance(columns, str | bytes | Mapping | AbstractSet)
     is_list = ordered and isinstance(columns, Iterable)
     chosen = tuple(columns) if is_list else ()
@@ -447,7 +447,7 @@ def source_of(
     elif ticket is not None and isinstance(source, Dataset):
         raise UsageError("a data set of many endpoints has a ticket in each", found=repr(ticket))
     if token is None or not isinstance(source, Endpoint | Dataset):
-        return source  # type: ignore[no-any-return]  # what it is not is said below
+        return source  # type: ignore[no-any-return]  # other types are refused below
     if isinstance(source, Dataset):
         endpoints = tuple(each.with_token(token) for each in source.endpoints)
         return dataclasses.replace(source, endpoints=endpoints)

@@ -13,7 +13,7 @@ from bowstring.dissociated.endpoint import Dataset, Endpoint
 from bowstring.errors import BowstringError, EndOfStream, ProtocolError, Unsupported
 from bowstring.limits import DEFAULT_LIMITS
 
-# Whoever looks at a cell of a notebook does not wait long for a server that is gone.
+# A cell of a notebook does not wait long for a server that is gone.
 _BRIEF: Final = DEFAULT_LIMITS.replace(connect_timeout=2.0, reply_timeout=2.0)
 
 

@@ -46,7 +46,7 @@ class StreamStatistics:
     batches, rows, nbytes
         Delivered so far; bytes are those of the buffers.
     path, why
-        The road that the bodies take, and the reason.
+        How the bodies are moved, and why.
     seconds_waited
         Time spent waiting for the producer.
     regions, cached_regions
@@ -57,7 +57,7 @@ class StreamStatistics:
         How batches were copied that were not wanted, or could not stay, where they came (``"peer copy"``, ``"staged
         copy"``, ``"copy to the host"``, ``"copy"`` …), and why so; empty where none was.
     decompressed
-        Which road compressed buffers took to a device that was asked for, and why not another one.
+        How compressed buffers came to a device that was asked for, and why not in another way.
     """
 
     batches: int
@@ -274,7 +274,7 @@ class Stream(Described, Closing, Converting):
     def __arrow_c_stream__(self, requested_schema: object = None) -> object:
         self._check_open()
         self._check_more()
-        # Whoever asks by this name has not asked for a copy from a device, as whoever calls to_reader() has.
+        # A caller of this protocol has not asked for a copy from a device, as one of to_reader() has.
         taken = (_on_host(batch).to_arrow() for batch in self)
         return pa.RecordBatchReader.from_batches(self.schema, taken).__arrow_c_stream__(requested_schema)
 

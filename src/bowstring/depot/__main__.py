@@ -7,7 +7,7 @@ import sys
 
 if __name__ == "__main__":
     folder, options, ready = sys.argv[1:]
-    # The starter waits for this process, and nobody for the depot: it is no child of whoever started it.
+    # The starter waits for this process, and nobody for the depot: its starter is not its parent.
     if os.fork():
         os._exit(0)
     from bowstring.depot.daemon import run

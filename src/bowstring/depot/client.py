@@ -47,7 +47,7 @@ class Depot(Closing):
         self._finding = threading.Lock()
         self._main = find()
         self._free: DepotConnection | None = None
-        # What a depot that takes the place of this one is told, too.
+        # A depot that takes the place of this one gets these, too.
         self._held: dict[str, dict[str, Any]] = {}
         self._listens: tuple[str, bool | None] | None = None
         self._closed = False
@@ -404,7 +404,7 @@ class Depot(Closing):
     def lookup(self, name: str) -> Dataset:
         """Return the data set that a name means; one endpoint stands for many small data sets that were appended.
 
-        Which ones, changes as it grows: whoever takes what is new asks :meth:`lookup_version` or `lookup_range`.
+        Which ones changes as it grows: :meth:`lookup_version` and :meth:`lookup_range` say what is new.
 
         Raises
         ------
@@ -461,7 +461,7 @@ class Depot(Closing):
         answer = self._ask(Verb.LOOKUP, {"name": name, "joined": joined, "first": first, "last": last})
         return Position.parse(answer["position"]), Dataset.from_json(answer["dataset"]), answer["state"]
 
-    # Whoever looks after it.
+    # The thread that looks after it.
 
     def status(self) -> DepotStatus:
         """Return what the depot holds and does."""
@@ -531,7 +531,7 @@ class Depot(Closing):
         return self._reconnected(main).ask(verb, fields, _ANSWER_SECONDS).fields
 
     def _reconnected(self, lost: DepotConnection) -> DepotConnection:
-        """Return the connection that came after one that was lost; whoever finds that first makes it."""
+        """Return the connection that came after one that was lost; the first caller that finds that makes it."""
         held: list[bool] = []
         try:
             held += map(self._finding.acquire, (True,), (_ANSWER_SECONDS,))  # see `bowstring.locks`

@@ -115,7 +115,7 @@ class Client:
         self._waiting = self.pause = self.turn = None
         try:
             self._say(Message(Verb.DONE, [body], () if fd is None else (fd,)))
-        finally:  # whoever asked for it may be gone
+        finally:  # the client that asked for it may be gone
             if self.ends_depot:
                 self.depot.stop()
 

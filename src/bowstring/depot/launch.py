@@ -51,7 +51,7 @@ class Paths:
     def new_data(self) -> str:
         """Return an address for readers that no depot had before: who looks for an earlier one finds nobody.
 
-        What earlier ones left is removed: only whoever holds `life_lock` may call this.
+        What earlier ones left is removed: only the holder of `life_lock` may call this.
         """
         for name in os.listdir(self.folder):
             if _DATA.fullmatch(name):

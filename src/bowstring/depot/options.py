@@ -44,7 +44,7 @@ _KINDS: Final[dict[str, tuple[str, Callable[[Any], bool]]]] = {
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Options:
-    """What a depot may use, and how long it waits for whom. Whoever starts it decides.
+    """What a depot may use, and how long it waits for whom. The process that starts it decides.
 
     Parameters
     ----------

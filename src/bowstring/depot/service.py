@@ -50,7 +50,7 @@ class DepotProcess:
         self.clients: set[Any] = set()
         self.stopping = False
         self.remote_address: str | None = None
-        # No event: a signal handler that interrupts whoever waits for one would wait for its lock.
+        # No event: a signal handler that interrupts a thread waiting for one would wait for its lock.
         self._wake: queue.SimpleQueue[None] = queue.SimpleQueue()
         self._started = self.asked = time.monotonic()
         self._lock = threading.Lock()

@@ -55,7 +55,7 @@ def serve(
         Whether data and token may cross a network unencrypted; without it, ``grpc:`` listens on loopback only.
     unbounded_requests
         Whether to listen off loopback without certificates of clients. pyarrow sets no bound on requests and takes
-        them whole before it looks at their token: whoever reaches the server can have it allocate any amount.
+        them whole before it looks at their token: any client can make the server allocate any amount.
     allow_put
         Whether clients may publish (``DoPut``, which replaces) and withdraw data sets of a server. There must be a
         token: any user of this machine could else do so.

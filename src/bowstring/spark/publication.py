@@ -157,7 +157,7 @@ class Publication:
         def work() -> None:
             try:
                 job.set_result(finish())
-            except BaseException as error:  # noqa: BLE001  whoever waits for the job has it
+            except BaseException as error:  # noqa: BLE001  the thread that waits for the job has it
                 job.set_exception(without_frames(error))
             finally:
                 self.running = False

@@ -152,7 +152,7 @@ class PublishedDataset(Dataset):
         return self.control
 
     def __reduce__(self) -> tuple[Any, ...]:
-        # The publication is of this process: whoever gets the data set gets a plain one.
+        # The publication is of this process: a pickle of it is a plain data set.
         return Dataset, (self.endpoints, self.schema, self.num_rows, self.nbytes, self.metadata)
 
     def __dask_tokenize__(self) -> tuple[Any, ...]:
@@ -199,7 +199,7 @@ class RunningDataset(PublishedDataset):
             self._known.abandon(BrokenError("the data set was released while its job ran"))
         self._known.release()
 
-    # Its endpoints are not known here: whoever takes it for a data set of none would read no rows.
+    # Its endpoints are not known here: a reader that took it for an empty data set would read no rows.
 
     def to_json(self) -> str:
         """Refuse: what is read from that would follow no job."""

@@ -220,7 +220,7 @@ class Channel(_End):
     means
         What moves the bytes, in words, where the transport has a choice; empty where it has none, or not made it.
     position
-        A number that grows with each message that is received, so that whoever was interrupted knows whether one
+        A number that grows with each message that is received, so that an interrupted caller knows whether one
         was taken; -1 where that is not counted.
     address
         The address that was dialled or listened on.

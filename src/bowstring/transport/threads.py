@@ -26,7 +26,7 @@ _IDLE_NAME: Final = "idle (bowstring)"
 
 
 def report_uncaught() -> None:
-    """Report the exception that is being handled as one that ends a thread, to whoever watches those."""
+    """Report the exception that is being handled as one that ends a thread, to `threading.excepthook`."""
     threading.excepthook(threading.ExceptHookArgs((*sys.exc_info(), threading.current_thread())))
 
 
@@ -105,7 +105,7 @@ def run_in_thread(target: Callable[..., object], *args: Any, name: str) -> Work:
             ) from None
     else:
         try:
-            # From here on, not when the thread gets to it: whoever looks for threads at work must see this one.
+            # From here on, not when the thread gets to it: an exit hook must see it.
             thread.name = name
         finally:  # also after an interrupt, or it would wait for ever
             given.put(work)

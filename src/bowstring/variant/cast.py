@@ -15,8 +15,7 @@ import numpy as np
 import pyarrow as pa
 
 from bowstring.errors import Unsupported, UsageError
-from bowstring.kernels.variant import bytes as of_bytes
-from bowstring.kernels.variant import decimals, numbers
+from bowstring.kernels.variant import decimals, numbers, slots
 from bowstring.kernels.variant.spark.decimals import spark_decimals
 from bowstring.kernels.variant.spark.numbers import spark_numbers
 from bowstring.variant.column import VariantType
@@ -109,7 +108,7 @@ def target_of(type_: Any, cast: str) -> Target:
             family = numbers.TIMESTAMP_NTZ if type_.tz is None else numbers.TIMESTAMP
             found = _spark_number(family, np.int64)
     elif type_ == pa.uuid():
-        found = Bytes(int(of_bytes.UUID), width=16)
+        found = Bytes(int(slots.UUID), width=16)
     else:
         found = _NUMBERS.get(type_.id) if cast == "number" else None
         found = found or _FIXED.get(type_.id) or _others(type_, floats=int(cast == "number"))
@@ -142,7 +141,7 @@ def _nested(type_: pa.DataType, cast: str) -> Elements | Fields | Entries | None
         return Fields(tuple(each.name for each in fields), tuple(_inside(each, cast) for each in fields))
     if type_.id == pa.lib.Type_MAP:
         key = _FIXED.get(type_.key_type.id)
-        if not isinstance(key, Bytes) or key.family != of_bytes.TEXT or key.views or type_.keys_sorted:
+        if not isinstance(key, Bytes) or key.family != slots.TEXT or key.views or type_.keys_sorted:
             raise Unsupported(
                 "fields of an object become no such map",
                 expected="keys of string or large_string that need no order",
@@ -203,8 +202,8 @@ _FIXED: Final[dict[int, Target]] = {
     pa.lib.Type_DOUBLE: _number(numbers.DOUBLE, np.int64),
     pa.lib.Type_DATE32: _number(numbers.DATE, np.int32),
     pa.lib.Type_DATE64: _number(numbers.DATE, np.int64, _DAY_OF_MS),
-    **{each: Bytes(int(of_bytes.TEXT), *form) for each, form in _STRINGS.items()},
-    **{each: Bytes(int(of_bytes.BINARY), *form) for each, form in _BINARIES.items()},
+    **{each: Bytes(int(slots.TEXT), *form) for each, form in _STRINGS.items()},
+    **{each: Bytes(int(slots.BINARY), *form) for each, form in _BINARIES.items()},
 }
 
 
@@ -246,7 +245,7 @@ def _others(type_: pa.DataType, *, floats: int) -> Target | None:
     if type_.id == pa.lib.Type_TIME32:
         return _number(numbers.TIME, np.int32, _UNITS[type_.unit])
     if type_.id == pa.lib.Type_FIXED_SIZE_BINARY:
-        return Bytes(int(of_bytes.BINARY), width=type_.byte_width)
+        return Bytes(int(slots.BINARY), width=type_.byte_width)
     return None
 
 
@@ -270,5 +269,5 @@ _SPARK: Final[dict[int, Target]] = {
     pa.lib.Type_DOUBLE: _spark_number(numbers.DOUBLE, np.int64),
     pa.lib.Type_DATE32: _spark_number(numbers.DATE, np.int32),
     **{each: Bytes(SPARK_TEXT, *form) for each, form in _STRINGS.items()},
-    **{each: Bytes(int(of_bytes.EITHER), *form) for each, form in _BINARIES.items()},
+    **{each: Bytes(int(slots.EITHER), *form) for each, form in _BINARIES.items()},
 }

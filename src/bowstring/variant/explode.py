@@ -11,10 +11,9 @@ from bowstring.columnar.batch import Batch, Column
 from bowstring.errors import LimitExceeded
 from bowstring.kernels import bitmap
 from bowstring.kernels.launch import launch
-from bowstring.kernels.variant.bytes import VALUE
 from bowstring.kernels.variant.encoding import ARRAY, OBJECT
-from bowstring.kernels.variant.nested import note_disorder, place_keys
 from bowstring.kernels.variant.shredded import place_groups
+from bowstring.kernels.variant.slots import VALUE, note_disorder, place_keys
 from bowstring.limits import Limits, limits_or_default
 from bowstring.variant import nested
 from bowstring.variant.column import Gathered, batch_of, variant_field

@@ -11,7 +11,7 @@ from bowstring.columnar.marks import marked_field
 from bowstring.columnar.nodes import storage_type
 from bowstring.kernels import bitmap
 from bowstring.kernels.launch import launch, launch_shared
-from bowstring.kernels.variant.bytes import NOTHING, VALUE, copy_fixed, write_views
+from bowstring.kernels.variant.slots import NOTHING, VALUE, copy_fixed, write_views
 from bowstring.kernels.variant.spark.decimals import spark_decimals
 from bowstring.kernels.variant.spark.numbers import spark_numbers
 from bowstring.variant import nested

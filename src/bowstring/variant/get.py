@@ -15,7 +15,7 @@ from bowstring.columnar.one_column import one_column
 from bowstring.errors import InvalidBody, InvalidData, LimitExceeded, Unsupported, UsageError
 from bowstring.kernels import bitmap
 from bowstring.kernels.launch import launch
-from bowstring.kernels.variant.bytes import name_kinds
+from bowstring.kernels.variant.slots import name_kinds
 from bowstring.limits import DEFAULT_LIMITS, Limits, limits_or_default
 from bowstring.variant import column as columns
 from bowstring.variant.cast import Elements, Target, target_of

@@ -15,10 +15,10 @@ from bowstring.columnar.slots import Slots
 from bowstring.errors import LimitExceeded
 from bowstring.kernels import bitmap
 from bowstring.kernels.launch import launch, launch_shared
-from bowstring.kernels.variant import nested as kernels
-from bowstring.kernels.variant.bytes import VALUE, copy_bytes, measure_bytes
+from bowstring.kernels.variant import slots as kernels
 from bowstring.kernels.variant.encoding import ARRAY, OBJECT
 from bowstring.kernels.variant.metadata import TEXT_ALONE, inspect_metadata
+from bowstring.kernels.variant.slots import VALUE, copy_bytes, measure_bytes
 from bowstring.variant.column import MetadataDictionary, dictionary_of, values_batch
 from bowstring.variant.status import Status
 from bowstring.variant.walk import Located, locate

@@ -13,9 +13,8 @@ from bowstring.columnar.slots import check_order
 from bowstring.errors import NotOnDevice, UsageError
 from bowstring.kernels import bitmap
 from bowstring.kernels.launch import launch, launch_shared
-from bowstring.kernels.variant.bytes import name_kinds
 from bowstring.kernels.variant.encoding import ARRAY
-from bowstring.kernels.variant.nested import copy_slots
+from bowstring.kernels.variant.slots import copy_slots, name_kinds
 from bowstring.limits import DEFAULT_LIMITS, Limits, limits_or_default
 from bowstring.variant.column import VariantColumn, column_of, values_batch, variant_of
 from bowstring.variant.get import located_at

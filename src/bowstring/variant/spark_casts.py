@@ -18,7 +18,7 @@ import numpy as np
 from bowstring.kernels import bitmap
 from bowstring.kernels.launch import launch, launch_shared
 from bowstring.kernels.variant import numbers
-from bowstring.kernels.variant.nested import copy_slots
+from bowstring.kernels.variant.slots import copy_slots
 from bowstring.kernels.variant.spark import times
 from bowstring.kernels.variant.spark.decimals import spark_decimals, spark_text_decimals
 from bowstring.kernels.variant.spark.numbers import IS_TEXT

@@ -200,7 +200,7 @@ class Assembler:
         regions = tuple(self.announced.regions)
         try:
             spans = self.announced.resolve(named)
-        except ProtocolError:  # for whoever looks at each of them to say of which
+        except ProtocolError:  # the caller that looks at each of them says of which
             return []
         for region in regions:
             if not region.device.is_host:

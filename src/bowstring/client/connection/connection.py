@@ -122,7 +122,7 @@ class Connection(Sending):
                         else:
                             self._send_due()
                     return batch
-            # Without the lock, because a device may be waited for; whoever calls again asks for it again.
+            # Without the lock, because a device may be waited for; a later call asks for it again.
             failed = order(assembled, self._streams, self._held_back, self.limits.device_timeout)
             ordered = None if failed is not None else assembled
             del assembled  # what is raised keeps this frame

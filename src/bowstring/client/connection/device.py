@@ -67,7 +67,7 @@ def settle(ended: Sequence[Lent], streams: Mapping[int, object], notes: queue.Si
     for device in devices:
         _wait(device, streams)
     notes.put(ended)
-    # Whoever opens regions leaves this to us, because it may wait.
+    # The thread that opens regions leaves this to us, because it may wait.
     for device in devices:
         with contextlib.suppress(Exception):
             device.sweep()
@@ -81,7 +81,7 @@ def _wait(device: DriverDevice, streams: Mapping[int, object]) -> None:
                 device.wait_streams(streams, math.inf)
             else:  # all work that may read the memory of the device
                 device.rest(math.inf)
-        except Exception as error:  # noqa: BLE001  whatever it is, it is no end of the work
+        except Exception as error:  # noqa: BLE001  no error ends the work
             if nothing_runs(error):
                 return
             if no_such_stream(error) and streams:  # one of them: all others, then

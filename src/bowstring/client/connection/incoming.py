@@ -141,7 +141,7 @@ class Incoming:
             return False
         try:
             decoded = decode_schema_message(begun.schema, channel.limits)
-        except BowstringError:  # for whoever receives it by itself to say what is wrong
+        except BowstringError:  # the way message by message says what is wrong
             return False
         if decoded.endianness != "little":
             return False

@@ -139,7 +139,7 @@ class Sending(Incoming):
                     return
                 try:
                     self._step()
-                except BowstringError:  # whoever receives sees the same, and tells the user
+                except BowstringError:  # the receiving thread sees the same, and tells the user
                     self.over = True
                 except BaseException:
                     self.over = True
@@ -180,7 +180,7 @@ class Sending(Incoming):
             # What is due from now on is not among these: the next turn sends it, and may be the last one.
             over = protocol.over and protocol.all_freed
             if notes:
-                self.wake()  # whoever starves counts again
+                self.wake()  # a starving sender counts again
         if self._busy and not self._settling:
             # In a thread of its own: a kernel may run for minutes, and the producer's questions must be answered.
             ended, self._busy, self._settling = self._busy, [], True
@@ -233,7 +233,7 @@ class Sending(Incoming):
         try:
             self._wires[-1].send(bodies, seconds)
         except (BrokenError, DeadlineExceeded):
-            # Not the end yet: whoever receives takes what had arrived before, and then finds the same.
+            # Not the end yet: the receiving thread takes what had arrived before, and then finds the same.
             self._unheard = True
             return
         for wire in self._wires[:-1]:
@@ -309,7 +309,7 @@ class Sending(Incoming):
             if protocol.fail(error) and not self.opened:
                 note_turned_away(error)
             self.wake()
-        if not self._assembler.borrows:  # else whoever sends closes what was lent, and then hangs up
+        if not self._assembler.borrows:  # else the sending thread closes what was lent, and then hangs up
             with self.lock:
                 used = protocol.lent > 0 or protocol.error is None
             if not used:  # or the producer would have to think the worst

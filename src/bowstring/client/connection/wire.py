@@ -250,7 +250,7 @@ class Wire:
             try:
                 self._block = block = self._allocator.allocate(self._next)
             except errors.OutOfBudget:
-                # Whoever takes one body after the other waits for room, and needs less of it.
+                # Taking one body after the other waits for room, and needs less of it.
                 self._forget_rows()
                 self._pause = self._patience
                 return False
@@ -318,7 +318,9 @@ def _open(
         for location in locations:
             if location.hello is None and (hello.follows or hello.looks):
                 lacks = (
-                    "has no data sets that grow" if hello.follows else "counts whoever opens its data sets"
+                    "has no data sets that grow"
+                    if hello.follows
+                    else "counts each client that opens its data sets"
                 )
                 raise errors.Unsupported(f"a server of the plain protocol {lacks}", where=location.address)
             channel = dial(location.address, limits, tls=reading.tls)

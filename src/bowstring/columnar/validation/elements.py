@@ -133,9 +133,10 @@ def _check_decimals(subject: Subject, index: int) -> Iterator[Probe]:
     )
     rows = subject.rows[index]
     answer = subject.first_row(
-        validation_values.check_range_128 if limbs == 2 else validation_values.check_range_256,
+        validation_values.check_wide_range,
         rows,
         subject.array(index, Kind.DATA, np.uint64),
+        limbs,
         subject.xp.asarray(words),
         subject.validity(index),
         rows,

@@ -390,7 +390,7 @@ class DriverDevice(Device):
         if shared:
             return self._shared_events.record(self.current_stream())
         event = self._events.record(self.current_stream())
-        # Whoever gets it with memory reads that on this stream, or on one that waits for it.
+        # A consumer that gets it with memory reads that on this stream, or on one that waits for it.
         event.reader = self._seen.hand_out(self.current())
         return event
 

@@ -21,7 +21,7 @@ _HINT: Final = (
 # In the order in which each needs those before it.
 _NAMES: Final = ("libucs.so.0", "libuct.so.0", "libucp.so.0")
 # A Java virtual machine in the process has uses of its own for signals; with these UCX leaves them alone. And what
-# fails is told by errors of ours, not on the standard output of whatever program this is.
+# fails is told by errors of ours, not on the standard output of the program.
 _DEFAULTS: Final = {
     "UCX_ERROR_SIGNALS": "",
     "UCX_HANDLE_ERRORS": "none",

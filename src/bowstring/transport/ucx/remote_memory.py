@@ -1,6 +1,6 @@
 """Memory that peers read: what this process lets be read, and what it reads of others.
 
-Whoever lends memory may take it back, because a lease has expired, and the reader may read at that very time: no
+The lender of memory may take it back, because a lease has expired, and the reader may read at that very time: no
 connection that ends stops it on one host. So each end that lends has a *mark*, a number of 8 bytes that it lets be
 read as well. It is changed before any memory is taken back, and a reader looks at it after each read: while it is
 what it was, all that was read before was there.

@@ -12,7 +12,7 @@ from bowstring.errors import InvalidBody, LimitExceeded, Unsupported, UsageError
 from bowstring.kernels import bitmap
 from bowstring.kernels.launch import launch
 from bowstring.kernels.variant import shred as kernels
-from bowstring.kernels.variant.bytes import VALUE
+from bowstring.kernels.variant.slots import VALUE
 from bowstring.limits import DEFAULT_LIMITS, Limits, limits_or_default
 from bowstring.variant import column as columns
 from bowstring.variant.cast import target_of
