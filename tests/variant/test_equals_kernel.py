@@ -223,11 +223,11 @@ def test_long_names_are_read_once(on_device: Move) -> None:
 
 
 def test_metadata_of_undecided_rows_are_parsed_once(on_device: Move, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Rows that the kernel leaves to Python share what their metadata are parsed to."""
+    """Rows that the kernel leaves to Python share what their metadata are parsed to, however these take turns."""
     names = [f"k{number:05}" for number in range(5000)]
     values = [bytes([6 << 2]) + (number % 128).to_bytes(8, "little") for number in reversed(range(5000))]
-    left = object_of(names, list(range(5000)))
-    right = [object_of(names[::-1], list(range(5000)), values)] * 3
+    left = [object_of([*names, unused], list(range(5000))) for unused in ("x", "y")]
+    right = object_of(names[::-1], list(range(5000)), values)
     parsed: list[bytes] = []
 
     def parse(metadata: bytes) -> tuple[str, ...]:
@@ -235,9 +235,10 @@ def test_metadata_of_undecided_rows_are_parsed_once(on_device: Move, monkeypatch
         return decode_names(metadata)
 
     monkeypatch.setattr(sys.modules["bowstring.variant.equals"], "decode_names", parse)
-    one, other = on_device(column_of([left] * 3)), on_device(column_of(right))
-    assert answers(one, other) == [True] * 3
-    assert sorted(parsed) == sorted([left[0], right[0][0]])
+    monkeypatch.setattr(sys.modules["bowstring.variant.equals"], "_NAMES_KEPT", 1)
+    one, other = on_device(column_of(left * 2)), on_device(column_of([right] * 4))
+    assert answers(one, other) == [True] * 4
+    assert sorted(parsed) == sorted([left[0][0], left[1][0], right[0]])
 
 
 def test_one_undecided_row_costs_nothing_for_the_others() -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import tracemalloc
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -10,8 +12,8 @@ import pyarrow as pa
 import pytest
 
 from bowstring import variant
-from bowstring.columnar.batch import Batch
-from bowstring.errors import BowstringError
+from bowstring.columnar.batch import Batch, Column
+from bowstring.errors import BowstringError, Unsupported
 from bowstring.kernels import host
 from bowstring.kernels.signature import Signature
 from bowstring.kernels.types import i64
@@ -19,6 +21,7 @@ from bowstring.variant import Status
 from bowstring.variant.codec.decode import decode
 from bowstring.variant.codec.primitives import Value
 from bowstring.variant.equals import same
+from tests.variant.encoding import array_bytes, metadata_bytes
 from tests.variant.get_columns import Row, column_of
 from tests.variant.get_oracle import expected, held
 from tests.variant.hostile import (
@@ -165,3 +168,22 @@ def test_hostile_offsets(corpus: list[Pair], guards: None) -> None:
     batch = variant.get_many(column, WANTED, with_status=True, plain=True)
     statuses = batch["whole.status"].values
     assert (statuses[[2, 3, 4, 5]] == Status.MALFORMED).all()
+
+
+@pytest.mark.parametrize(
+    "call", [variant.to_json, variant.explode, lambda column: variant.equals(column, column)]
+)
+def test_no_long_row_is_copied_for_the_text_of_an_error(call: Callable[[Column], Any]) -> None:
+    """A row that is wrong takes memory for what its error says, whatever its length."""
+    size = 1 << 25
+    long = b"\x3c" + size.to_bytes(4, "little") + bytes(size)
+    column = column_of([(metadata_bytes(()), array_bytes([long, b"\xd4"]))])
+    with pytest.raises(Unsupported):
+        call(column)  # what is loaded once is loaded
+    tracemalloc.start()
+    try:
+        with pytest.raises(Unsupported):
+            call(column)
+        assert tracemalloc.get_traced_memory()[1] < size
+    finally:
+        tracemalloc.stop()

@@ -7,6 +7,7 @@ import decimal
 import uuid
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 import pytest
 from hypothesis import given
@@ -203,6 +204,64 @@ def test_metadata_name_fields_and_keys_of_maps_alone() -> None:
         maps = pa.array([{"m": [(key, 1)]}], pa.struct({"m": pa.map_(pa.scalar(key).type, pa.int8())}))
         [metadata] = variant.from_arrow(maps).child("metadata").to_arrow().to_pylist()
         assert sorted(decode_names(metadata)) == names
+
+
+NUMBERS = pa.array(range(6), pa.int8())
+
+
+@pytest.mark.parametrize("inside", [NUMBERS, NUMBERS.dictionary_encode(), NUMBERS.cast(pa.decimal256(60))])
+@pytest.mark.parametrize(("first", "count"), [(0, 3), (0, 2), (1, 2), (1, 1)])
+def test_what_lies_under_a_null_is_no_part_of_the_list_before(
+    inside: pa.Array, first: int, count: int
+) -> None:
+    """A null list or map may have elements, of whatever type they are."""
+    validity = pa.array([True, False, True]).buffers()[1]
+    pairs = [
+        pa.StructArray.from_arrays([keys, inside], ["key", "value"])
+        for keys in (NUMBERS.cast(pa.string()), NUMBERS)
+    ]
+    texts = {str(number): D(number) for number in range(6)}
+    forms = (
+        (pa.list_(inside.type), np.int32, inside, [D(0), D(1)], [D(4), D(5)]),
+        (pa.large_list(inside.type), np.int64, inside, [D(0), D(1)], [D(4), D(5)]),
+        (pa.list_(inside.type, 2), None, inside, [D(0), D(1)], [D(4), D(5)]),
+        (
+            pa.map_(pa.string(), inside.type),
+            *(np.int32, pairs[0], {key: texts[key] for key in "01"}, {key: texts[key] for key in "45"}),
+        ),
+        (
+            pa.map_(pa.int8(), inside.type),
+            *(np.int32, pairs[1], [{"key": k, "value": k} for k in (0, 1)]),
+            [{"key": k, "value": k} for k in (4, 5)],
+        ),
+    )
+    for type_, dtype, children, one, other in forms:
+        offsets = [] if dtype is None else [pa.py_buffer(np.arange(0, 8, 2, dtype))]
+        lists = pa.Array.from_buffers(type_, 3, [validity, *offsets], children=[children])
+        holder = pa.StructArray.from_arrays([lists], ["m"])
+        expected = [one, None, other][first : first + count]
+        for array, values in ((lists, expected), (holder, [{"m": each} for each in expected])):
+            assert variant.to_python(variant.from_arrow(array.slice(first, count))) == values
+
+
+@pytest.mark.parametrize("offsets", [[0, 5, 9], [3, 1, 2], [-5, 0, 2], [0, -1, 2], [2, 1, 0]])
+@pytest.mark.parametrize("inside", [NUMBERS[:2], NUMBERS[:2].dictionary_encode()])
+def test_lists_that_are_not_within_their_elements_are_refused(offsets: list[int], inside: pa.Array) -> None:
+    """Offsets that are wrong are an error of Bowstring's, also of what pyarrow rewrites."""
+    for key in (None, NUMBERS[:2], NUMBERS[:2].cast(pa.string())):
+        damaged = np.array([0, 1, 2], np.int32)
+        type_ = pa.list_(inside.type) if key is None else pa.map_(key.type, inside.type)
+        child = inside if key is None else pa.StructArray.from_arrays([key, inside], ["key", "value"])
+        column = unmarked(pa.Array.from_buffers(type_, 2, [None, pa.py_buffer(damaged)], children=[child]))
+        damaged[:] = offsets
+        with pytest.raises(InvalidBody):
+            variant.from_arrow(column)
+
+
+def test_a_key_of_a_map_is_not_null() -> None:
+    keys = pa.DictionaryArray.from_arrays(pa.array([0, 1]), pa.array(["a", None]))
+    with pytest.raises(InvalidBody, match="a key of a map is null"):
+        variant.from_arrow(pa.MapArray.from_arrays(pa.array([0, 2]), keys, NUMBERS[:2]))
 
 
 def test_a_variant_is_returned_as_it_is() -> None:

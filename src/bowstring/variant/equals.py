@@ -18,14 +18,14 @@ from bowstring.kernels.variant.equals import SAME, UNKNOWN, WORDS, compare_value
 from bowstring.limits import Limits, limits_or_default
 from bowstring.variant.codec.decode import decode, decode_names
 from bowstring.variant.codec.primitives import Value
-from bowstring.variant.codec.rows import in_row, raw_row
-from bowstring.variant.column import VariantColumn, column_of, dictionary_of
+from bowstring.variant.codec.rows import in_row
+from bowstring.variant.column import column_of, dictionary_of
 from bowstring.variant.json.writer import Names, Rows, block_of, rows_of
 from bowstring.variant.shredded.unshred import open_column
 from bowstring.variant.status import Status, first_error, raise_error
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Iterator
 
     from bowstring.memory import Device
 
@@ -90,11 +90,9 @@ def equals(left: Any, right: Any, *, plain: bool = False, limits: Limits | None 
             raise_error(sides[k], *first, limits)
         both = (statuses[0] == np.uint8(Status.OK)) & (statuses[1] == np.uint8(Status.OK))
         verdicts = _verdicts(rows, names_for_comparing([each.names for each in rows], device), statuses)
-        # What the kernel left open is decoded; rows share what their metadata are parsed to.
-        names = functools.lru_cache(_NAMES_KEPT)(decode_names)
-        for row in device.to_host(device.xp.flatnonzero(both & (verdicts == UNKNOWN))).tolist():
-            one, other = (_tree(side, row, names, limits) for side in sides)
-            verdicts[row : row + 1] = np.uint8(same(one, other))
+        unknown = device.to_host(device.xp.flatnonzero(both & (verdicts == UNKNOWN)))
+        if len(unknown):
+            _decide(rows, unknown, verdicts, limits)
         field = pa.field(sides[0].column.name, pa.bool_())
         return column_of(sides[0].column, field, bitmap.packed(both), bitmap.packed(verdicts == SAME))
 
@@ -113,15 +111,33 @@ def _verdicts(sides: list[Rows], names: list[Names], statuses: list[Any]) -> Any
     return verdicts
 
 
-def _tree(
-    opened: VariantColumn, row: int, names: Callable[[bytes], tuple[str, ...]], limits: Limits
-) -> Value:
-    raw = raw_row(opened, row)
-    assert raw is not None
-    try:
-        return decode(names(raw[0]), raw[1], limits=limits)
-    except BowstringError as error:
-        raise in_row(error, row) from error
+def _decide(sides: list[Rows], unknown: Any, verdicts: Any, limits: Limits) -> None:
+    """Write the verdicts on rows that the kernel left open, by their decoded values."""
+    # Rows of the same metadata one after the other, of which only the last are kept parsed.
+    ids = [side.device.to_host(side.metadata_ids)[unknown] for side in sides]
+    order = np.lexsort(ids[::-1])
+    chosen = unknown[order].tolist()
+    left, right = (
+        _trees(side, chosen, known[order].tolist(), limits) for side, known in zip(sides, ids, strict=True)
+    )
+    for row, one, other in zip(chosen, left, right, strict=True):
+        verdicts[row : row + 1] = np.uint8(same(one, other))
+
+
+def _trees(side: Rows, chosen: list[int], ids: list[int], limits: Limits) -> Iterator[Value]:
+    """Yield some rows as trees, `ids` say of which metadata; no other row is copied or looked at."""
+    names = functools.lru_cache(_NAMES_KEPT)(lambda number: decode_names(_slot(side, side.metadata, number)))
+    for row, number in zip(chosen, ids, strict=True):
+        try:
+            yield decode(names(number), _slot(side, (side.starts, side.stops, side.data), row), limits=limits)
+        except BowstringError as error:
+            raise in_row(error, row) from error
+
+
+def _slot(side: Rows, slots: tuple[Any, Any, Any], slot: int) -> bytes:
+    start, stop = (int(side.device.to_host(each[slot : slot + 1])[0]) for each in slots[:2])
+    found: bytes = side.device.to_host(slots[2][start:stop]).tobytes()
+    return found
 
 
 def names_for_comparing(sides: list[Names], device: Device) -> list[Names]:

@@ -87,12 +87,23 @@ def first_error(statuses: Any, device: Device) -> tuple[int, Status] | None:
     return row, Status(int(device.to_host(statuses[row : row + 1])[0]))
 
 
+def _nbytes(opened: VariantColumn, row: int) -> int:
+    """Return how many bytes the value of a row and its metadata have."""
+    device, place = opened.column.device, row
+    if opened.indices is not None:
+        place = max(int(device.to_host(opened.indices[row : row + 1])[0]), 0)
+    nbytes = 0
+    for slots, slot in ((opened.value, row), (opened.metadata, place)):
+        for sign, bounds in ((-1, slots.starts), (1, slots.stops)):
+            nbytes += sign * sum(device.to_host(bounds[slot : slot + 1]).tolist())
+    return nbytes
+
+
 def raise_error(opened: VariantColumn, row: int, status: Status, limits: Limits) -> NoReturn:
     """Raise the error of a row that has one: as decoding finds it, or by the status of a row that is too long to
     be read here.
     """
-    raw = raw_row(opened, row)
-    if raw is not None and len(raw[0]) + len(raw[1]) <= _MOST_READ:
+    if _nbytes(opened, row) <= _MOST_READ and (raw := raw_row(opened, row)) is not None:
         try:
             decode(*raw, limits=limits)
         except BowstringError as error:

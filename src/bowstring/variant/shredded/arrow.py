@@ -260,19 +260,22 @@ def _plain(array: pa.Array) -> pa.Array:
     if type_.id in _LIST_VIEWS:
         # Their elements lie in any order.
         ends = np.cumsum(np.append(0, array.value_lengths().fill_null(0).to_numpy(zero_copy_only=False)))
-        offsets = pa.array(ends.astype(np.int64), mask=_mask(array))
+        mask = np.append(array.is_null().to_numpy(zero_copy_only=False), False)
+        offsets = pa.array(ends.astype(np.int64), mask=mask)
         return pa.LargeListArray.from_arrays(offsets, _plain(array.flatten()))
     if pa.types.is_fixed_size_list(type_):
         return _plain(array.cast(pa.list_(type_.value_field)))
     if pa.types.is_map(type_):
-        keys, items = _plain(array.keys), _plain(array.items)
-        if is_text(keys.type):
-            return pa.MapArray.from_arrays(_absolute(array), keys, items)
+        keys, items = (_plain(array.values.field(index)) for index in range(2))
+        if keys.null_count:
+            raise InvalidBody("a key of a map is null", found=str(type_))
         pairs = pa.StructArray.from_arrays([keys, items], ["key", "value"])
-        return pa.ListArray.from_arrays(_absolute(array), pairs)
+        kind = pa.map_(keys.type, items.type) if is_text(keys.type) else pa.list_(pairs.type)
+        return _with_inside(array, kind, pairs)
     if type_.id in _LISTS:
-        of_lists = pa.LargeListArray if type_.id == pa.lib.Type_LARGE_LIST else pa.ListArray
-        return of_lists.from_arrays(_absolute(array), _plain(array.values))
+        inside = _plain(array.values)
+        of_lists = pa.large_list if type_.id == pa.lib.Type_LARGE_LIST else pa.list_
+        return _with_inside(array, of_lists(inside.type), inside)
     if pa.types.is_struct(type_) and type_.num_fields:
         children = [_plain(array.field(index)) for index in range(type_.num_fields)]
         return pa.StructArray.from_arrays(children, [each.name for each in type_], mask=array.is_null())
@@ -292,10 +295,10 @@ def _of_union(array: pa.UnionArray) -> pa.UnionArray:
     return pa.UnionArray.from_dense(pa.array(ids), pa.array(offsets), children)
 
 
-def _absolute(array: pa.Array) -> pa.Array:
-    """Return the offsets of lists, null where a list is."""
-    return pa.array(array.offsets.to_numpy(), mask=_mask(array)) if array.null_count else array.offsets
-
-
-def _mask(array: pa.Array) -> Any:
-    return np.append(array.is_null().to_numpy(zero_copy_only=False), False)
+def _with_inside(array: pa.Array, type_: pa.DataType, inside: pa.Array) -> pa.Array:
+    """Return lists or maps with others inside: by their own buffers, for null lists may have elements."""
+    buffers, nulls = array.buffers()[:2], array.null_count
+    try:
+        return pa.Array.from_buffers(type_, len(array), buffers, nulls, array.offset, [inside])
+    except pa.ArrowInvalid as error:
+        raise InvalidBody("lists are not within their elements", found=str(error)) from error
