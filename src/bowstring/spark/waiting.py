@@ -111,6 +111,7 @@ def watched(
     """
     begun, over = time.monotonic(), Event()
     count: Callable[[], tuple[int, int]]
+    here: list[Depot] = []
 
     def tell() -> list[DepotStatus]:
         """Report how far the job is; return what the depots say where its tasks wait for room."""
