@@ -81,18 +81,17 @@ class ServerCatalog:
         self.token = server.token
         self.holds_tokens = server.token is not None
 
-    def all(self) -> list[Offered]:
-        """Return what is offered now, by name."""
+    def all(self, name: str | None = None) -> list[Offered]:
+        """Return what is offered now, by name, or of one name."""
         return [
             Offered(publication.info(), (Place(endpoint),), expires_at=publication.expires_at)
-            for publication, endpoint in offered(self._server)
+            for publication, endpoint in offered(self._server, name)
         ]
 
     def named(self, name: str) -> Offered:
         """Return one data set."""
-        for each in self.all():
-            if each.info.name == name:
-                return each
+        for each in self.all(name):
+            return each
         raise _unknown(name)
 
     def read(self, ticket: bytes) -> Generator[Any, None, None]:

@@ -28,6 +28,7 @@ from bowstring.errors import (
     InvalidBody,
     InvalidData,
     UnknownTicket,
+    Unsupported,
     UsageError,
 )
 from bowstring.flight.mapping import flight_endpoint, flight_info
@@ -284,13 +285,13 @@ def _only_field(message: bytes) -> bytes:
     return message[at:]
 
 
-# None for those that pyarrow tells clients as INVALID_ARGUMENT, as it does UNIMPLEMENTED for NotImplementedError.
+# None for those that pyarrow tells clients itself: as INVALID_ARGUMENT, and Unsupported as UNIMPLEMENTED.
 _STATUSES: Final = (
     (UnknownTicket, KeyError),  # NOT_FOUND
     (AccessDenied, flight.FlightUnauthorizedError),
     ((ClosedError, BrokenError), flight.FlightUnavailableError),
     (DeadlineExceeded, flight.FlightTimedOutError),
-    ((UsageError, InvalidData), None),
+    ((UsageError, InvalidData, Unsupported), None),
     (BowstringError, flight.FlightServerError),
 )
 

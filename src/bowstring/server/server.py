@@ -582,11 +582,12 @@ class Server(Closing):
         self._check_process()
         return {each.name: endpoint for each, endpoint in self._offered()}
 
-    def _offered(self) -> list[tuple[Publication, Endpoint]]:
+    def _offered(self, name: str | None = None) -> list[tuple[Publication, Endpoint]]:
         addresses = self._addresses
         return [
             (each, addresses.endpoint(each.name.encode() if addresses.names_open else each.ticket))
             for each in self._catalogue.offered()
+            if name in (None, each.name)
         ]
 
     @property
@@ -690,10 +691,10 @@ def listen_unnamed(server: Server, address: str) -> None:
     server._acceptor.listen(address)
 
 
-def offered(server: Server) -> list[tuple[Publication, Endpoint]]:
-    """Return what a server offers now, by name, and the endpoint that stands for the name of each."""
+def offered(server: Server, name: str | None = None) -> list[tuple[Publication, Endpoint]]:
+    """Return what a server offers now, by name, or of one name, and the endpoint that stands for each name."""
     server._check()
-    return sorted(server._offered(), key=lambda each: each[0].name)
+    return sorted(server._offered(name), key=lambda each: each[0].name)
 
 
 @contextlib.contextmanager

@@ -23,6 +23,7 @@ from bowstring.transport.threads import run_in_thread
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
+    from bowstring.depot.client import Depot
     from bowstring.depot.options import DepotStatus
     from bowstring.spark.application_lease import Application
     from bowstring.spark.driver import Driver
@@ -79,17 +80,20 @@ def _warn(text: str) -> None:
     sys.stderr.flush()
 
 
-def _statuses(application: Application) -> list[DepotStatus]:
-    """Return what the depots that this process knows, and that of this host, say of themselves."""
-    statuses: dict[str, DepotStatus] = {}
-    with contextlib.ExitStack() as ends:
-        depots = application.depots
+def _here(ends: contextlib.ExitStack) -> list[Depot]:
+    """Return the depot of this host, which `ends` closes; none where none runs."""
+    with contextlib.suppress(BowstringError):
+        return [ends.enter_context(connect(start=False))]
+    return []
+
+
+def _statuses(depots: list[Depot]) -> list[DepotStatus]:
+    """Return what depots say of themselves that can be asked, each once."""
+    statuses = []
+    for depot in {each.addresses[0]: each for each in depots}.values():
         with contextlib.suppress(BowstringError):
-            depots.append(ends.enter_context(connect(start=False)))
-        for depot in depots:
-            with contextlib.suppress(BowstringError):
-                statuses[depot.addresses[0]] = depot.status()
-    return list(statuses.values())
+            statuses.append(depot.status())
+    return statuses
 
 
 @contextlib.contextmanager
@@ -107,11 +111,13 @@ def watched(
     """
     begun, over = time.monotonic(), Event()
     count: Callable[[], tuple[int, int]]
+    here: list[Depot] = []
 
     def tell() -> list[DepotStatus]:
         """Report how far the job is; return what the depots say where its tasks wait for room."""
-        nonlocal report
-        statuses = _statuses(application)
+        nonlocal here, report
+        here = here or _here(ends)  # tasks may have started it meanwhile
+        statuses = _statuses([*here, *application.depots])
         mine = [each for status in statuses for each in status.datasets if each.name == order.dataset]
         if report is not None:
             rows, nbytes = sum(each.num_rows for each in mine), sum(each.nbytes for each in mine)
@@ -138,12 +144,13 @@ def watched(
                     "(bow.spark.drop(name), or del of its handle), or give the depot a larger budget."
                 )
 
-    text = f"bowstring: publish {'a data set without a name' if name is None else repr(name)}"
-    for status in _statuses(application):
-        if status.memory_in_use > _NEARLY_FULL * status.memory_budget:
-            holders = _listed(_holders(status, order.dataset))
-            text += f"; the depot holds {_room(status)}" + (f": {holders}" if holders else "")
     with contextlib.ExitStack() as ends:
+        here = _here(ends)
+        text = f"bowstring: publish {'a data set without a name' if name is None else repr(name)}"
+        for status in _statuses([*here, *application.depots]):
+            if status.memory_in_use > _NEARLY_FULL * status.memory_budget:
+                holders = _listed(_holders(status, order.dataset))
+                text += f"; the depot holds {_room(status)}" + (f": {holders}" if holders else "")
         if report is not None:
             tag = f"bowstring-{order.dataset.rpartition('#')[2]}"
             count = ends.enter_context(driver.counted_tasks(tag))
@@ -167,7 +174,8 @@ def no_room(
     why = reason(error)
     if not (isinstance(error, OutOfBudget) or why.startswith("OutOfBudget")):
         return None
-    statuses = _statuses(application)
+    with contextlib.ExitStack() as ends:
+        statuses = _statuses([*_here(ends), *application.depots])
     holders = [each for status in statuses for each in _holders(status, order.dataset)]
     names = [each for each, _ in holders if each.startswith(("'", '"'))]
     refused = _REFUSED.search(str(error))

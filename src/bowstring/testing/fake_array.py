@@ -18,6 +18,8 @@ from bowstring.memory.device import cpu
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
+    import numpy.typing as npt
+
     from bowstring.memory.device import Device
 
 _local = threading.local()
@@ -127,11 +129,6 @@ class FakeArray(View):
     """
 
     __slots__ = ()
-    astype: Callable[..., FakeArray]
-    copy: Callable[..., FakeArray]
-    sum: Callable[..., FakeArray]
-    max: Callable[..., FakeArray]
-    min: Callable[..., FakeArray]
 
     def __init__(self, device: Device, array: np.ndarray[Any, Any]) -> None:
         check_dtype(array.dtype)
@@ -146,6 +143,26 @@ class FakeArray(View):
     def data(self) -> Any:
         """Where the array starts in device memory: ``array.data.ptr``, as CuPy's."""
         return SimpleNamespace(ptr=int(self._array.ctypes.data) + ADDRESS_SHIFT)
+
+    def astype(self, dtype: npt.DTypeLike) -> FakeArray:
+        """Return the elements converted."""
+        return _computed(self, "astype", dtype)
+
+    def copy(self) -> FakeArray:
+        """Return a copy on the device."""
+        return _computed(self, "copy")
+
+    def sum(self, **options: Any) -> FakeArray:
+        """Return the sum, on the device."""
+        return _computed(self, "sum", **options)
+
+    def max(self, **options: Any) -> FakeArray:
+        """Return the largest element, on the device."""
+        return _computed(self, "max", **options)
+
+    def min(self, **options: Any) -> FakeArray:
+        """Return the smallest element, on the device."""
+        return _computed(self, "min", **options)
 
     def __getitem__(self, key: Any) -> FakeArray:
         if not isinstance(key, slice | int):  # a view queues no work
@@ -168,27 +185,29 @@ class FakeArray(View):
     __bytes__ = __format__ = tolist = item = tobytes = _refuse
 
 
-def _method(name: str, *, in_place: bool = False) -> Callable[..., FakeArray]:
-    """Return NumPy's method of a name for arrays of a device: what it takes and gives is on the device."""
+def _computed(array: FakeArray, name: str, *others: Any, in_place: bool = False, **options: Any) -> FakeArray:
+    """Return what NumPy's method of that name does, on the device; `in_place`: the array itself."""
+    check_current(array.device)
+    result = getattr(array._array, name)(*unwrapped(array.device, others), **options)
+    if result is NotImplemented:
+        raise TypeError(f"{name} is not defined for these operands")
+    return array if in_place else made(array.device, np.asarray(result))
 
-    def apply(self: FakeArray, *others: Any, **options: Any) -> FakeArray:
-        check_current(self.device)
-        result = getattr(self._array, name)(*unwrapped(self.device, others), **options)
-        if result is NotImplemented:
-            raise TypeError(f"{name} is not defined for these operands")
-        return self if in_place else made(self.device, np.asarray(result))
+
+def _operator(name: str, *, in_place: bool = False) -> Callable[..., FakeArray]:
+    def apply(self: FakeArray, *others: Any) -> FakeArray:
+        return _computed(self, name, *others, in_place=in_place)
 
     apply.__name__ = name
-    apply.__doc__ = f"Return what ``{name}`` of NumPy's arrays does, on the device."
     return apply
 
 
-for _name in ("astype", "copy", "sum", "max", "min", *(f"__{each}__" for each in OTHER)):
-    setattr(FakeArray, _name, _method(_name))
+for _name in OTHER:
+    setattr(FakeArray, f"__{_name}__", _operator(f"__{_name}__"))
 for _name in BINARY:
-    setattr(FakeArray, f"__{_name}__", _method(f"__{_name}__"))
-    setattr(FakeArray, f"__r{_name}__", _method(f"__r{_name}__"))
-    setattr(FakeArray, f"__i{_name}__", _method(f"__i{_name}__", in_place=True))
+    setattr(FakeArray, f"__{_name}__", _operator(f"__{_name}__"))
+    setattr(FakeArray, f"__r{_name}__", _operator(f"__r{_name}__"))
+    setattr(FakeArray, f"__i{_name}__", _operator(f"__i{_name}__", in_place=True))
 
 
 def unwrapped(device: Device, value: Any) -> Any:

@@ -162,7 +162,7 @@ class IterableDataset(torch.utils.data.IterableDataset):  # type: ignore[misc]  
         known = source.schema.names
         if not known:
             return  # those of an endpoint are known when it is opened
-        for name in columns:
+        for name in self._reading.columns:
             if known.count(name) != 1:
                 raise UsageError(
                     "the data set has no such column", expected=", ".join(known), found=repr(name)
