@@ -141,7 +141,8 @@ def _child(decoder: Decoder, node: ArrayNode, dtype: DType, rows: int, adjustmen
     """Return the child of a node, adjusted: where it is bit-packed, by the launch that unpacks it."""
     is_packed = bool(node.children) and node.children[0].encoding == _PACKED
     if is_packed and not hasattr(adjustment.reference, "dtype"):
-        return packed(decoder, node.children[0], dtype, rows, adjustment)
+        unpacked: Values = packed(decoder, node.children[0], dtype, rows, adjustment)
+        return unpacked
     values = decoder.child(node, 0, dtype, rows)
     return values._replace(arrays=(_adjusted(decoder, values.arrays[0], adjustment),))
 
