@@ -140,7 +140,7 @@ def test_a_type_that_unfolds_is_not_kept(levels: int, count: int, name: str, *, 
     assert (known() is not None) == is_kept
 
 
-class Watched(np.ndarray):  # type: ignore[type-arg]
+class Watched(np.ndarray):
     """Memory whose end can be seen."""
 
 

@@ -22,6 +22,8 @@ if TYPE_CHECKING:
 
 
 _CHUNK_BYTES: Final = 128
+_PACKED: Final = "fastlanes.bitpacked"
+_PLAIN: Final = Adjustment()
 
 
 class Patches(NamedTuple):
@@ -65,8 +67,10 @@ def patched_validity(decoder: Decoder, validity: Any | None, rows: int, patches:
     return bitmap.packed(flags.view(np.bool_))
 
 
-@encoding("fastlanes.bitpacked", "fastlanes.bitpacked.v2")
-def packed(decoder: Decoder, node: ArrayNode, dtype: DType, rows: int) -> Values:
+@encoding(_PACKED, "fastlanes.bitpacked.v2")
+def packed(
+    decoder: Decoder, node: ArrayNode, dtype: DType, rows: int, adjustment: Adjustment = _PLAIN
+) -> Values:
     """Integers in chunks of 1,024 in the order of FastLanes: of one number of bits, or of one in each chunk."""
     # Metadata: 1 bits of each integer, 2 how many integers come before the first row, below 1,024, 3 patches.
     # Buffers: the chunks, each of 128 bytes for each bit. Children: those of the patches; validity, or none.
@@ -91,14 +95,13 @@ def packed(decoder: Decoder, node: ArrayNode, dtype: DType, rows: int) -> Values
         data = decoder.buffer(node, 0, np.uint64, chunks * _CHUNK_BYTES // 8 * width)
     decoder.allocate(chunks * CHUNK * dtype.numpy.itemsize)
     patches = patches_of(decoder, node, metadata.blob(3), 0, dtype)
-    faults = decoder.faults
-    out = decode_numbers.unpack(data, width, dtype.numpy, rows, offset=offset, starts=starts, faults=faults)
+    place = {"offset": offset, "starts": starts, "faults": decoder.faults}
+    out = decode_numbers.unpack(data, width, dtype.numpy, rows, adjustment=adjustment, **place)
     at = 0
     if patches is not None:
         at = patches.children
-        decode_rows.patch(
-            out, patches.indices, patches.values.arrays[0], offset=patches.offset, faults=faults
-        )
+        values = _adjusted(decoder, patches.values.arrays[0], adjustment)
+        decode_rows.patch(out, patches.indices, values, offset=patches.offset, faults=decoder.faults)
     decoder.only_children(node, at + 1 + by_chunk)
     validity = None
     if len(node.children) > at + by_chunk:
@@ -121,7 +124,7 @@ def frame_of_reference(decoder: Decoder, node: ArrayNode, dtype: DType, rows: in
         decoder.only_children(node, 2)
         reference = decoder.numbers(node, 1, dtype.as_nullable(False), -(-rows // CHUNK))
         reference = reference.view(f"u{reference.dtype.itemsize}")
-    return _adjusted(decoder, decoder.child(node, 0, dtype, rows), Adjustment(reference=reference), dtype)
+    return _child(decoder, node, dtype, rows, Adjustment(reference=reference))
 
 
 @encoding("vortex.zigzag")
@@ -129,14 +132,26 @@ def zigzag(decoder: Decoder, node: ArrayNode, dtype: DType, rows: int) -> Values
     """Signed integers as unsigned ones of the same width: 0, -1, 1, -2 … as 0, 1, 2, 3 …"""
     dtype = _integers(decoder, node, dtype)
     decoder.only_children(node, 1)
-    values = decoder.child(node, 0, primitive(f"u{dtype.numpy.itemsize}", dtype.nullable), rows)
-    return _adjusted(decoder, values, Adjustment(zigzag=True), dtype)
+    inner = primitive(f"u{dtype.numpy.itemsize}", dtype.nullable)
+    values = _child(decoder, node, inner, rows, Adjustment(zigzag=True))
+    return values._replace(dtype=dtype, arrays=(values.arrays[0].view(dtype.numpy),))
 
 
-def _adjusted(decoder: Decoder, values: Values, adjustment: Adjustment, dtype: DType) -> Values:
-    decoder.allocate(values.arrays[0].nbytes)
-    array = decode_numbers.adjust(values.arrays[0], adjustment)
-    return values._replace(dtype=dtype, arrays=(array.view(dtype.numpy),))
+def _child(decoder: Decoder, node: ArrayNode, dtype: DType, rows: int, adjustment: Adjustment) -> Values:
+    """Return the child of a node, adjusted: where it is bit-packed, by the launch that unpacks it."""
+    is_packed = bool(node.children) and node.children[0].encoding == _PACKED
+    if is_packed and not hasattr(adjustment.reference, "dtype"):
+        unpacked: Values = packed(decoder, node.children[0], dtype, rows, adjustment)
+        return unpacked
+    values = decoder.child(node, 0, dtype, rows)
+    return values._replace(arrays=(_adjusted(decoder, values.arrays[0], adjustment),))
+
+
+def _adjusted(decoder: Decoder, array: Any, adjustment: Adjustment) -> Any:
+    if adjustment is _PLAIN:
+        return array
+    decoder.allocate(array.nbytes)
+    return decode_numbers.adjust(array, adjustment)
 
 
 def _integers(decoder: Decoder, node: ArrayNode, dtype: DType) -> DType:
