@@ -236,7 +236,7 @@ def test_what_lies_under_a_null_is_no_part_of_the_list_before(
         ),
     )
     for type_, dtype, children, one, other in forms:
-        offsets = [] if dtype is None else [pa.py_buffer(np.arange(0, 8, 2, dtype))]
+        offsets = [] if dtype is None else [pa.py_buffer(np.arange(0, 8, 2).astype(dtype))]
         lists = pa.Array.from_buffers(type_, 3, [validity, *offsets], children=[children])
         holder = pa.StructArray.from_arrays([lists], ["m"])
         expected = [one, None, other][first : first + count]
