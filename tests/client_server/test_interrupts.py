@@ -46,6 +46,7 @@ ALLOWED = {
         "self._changed.wait_for(lambda: self.closed or len(self._ready) < _AHEAD)",
     ): "a thread of ours",
     ("transport/threads.py", "self._over.acquire()"): "a new lock",
+    ("transport/threads.py", "given.get()"): "a thread of ours, which gets work",
     ("memory/forks.py", "_one_at_a_time.acquire()"): "another thread forks, which does not wait",
     ("ipc/tensor/array.py", "array.get()"): "copies",
     ("spark/published.py", "self.wait()"): "waits in slices",

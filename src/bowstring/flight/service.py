@@ -304,7 +304,7 @@ def _statuses() -> Iterator[None]:
     except UnicodeDecodeError as error:
         raise UsageError("a name is UTF-8", found=str(error)) from None
     except BowstringError as error:
-        kind = next(theirs for ours, theirs in _STATUSES if isinstance(error, ours))
+        kind = next((theirs for ours, theirs in _STATUSES if isinstance(error, ours)), None)
         if kind is None:
             raise
         raise kind(str(error)) from None
