@@ -152,8 +152,11 @@ class OpenedEvent:
             self.opened: Mapped = self.device.open_event(handle.token)
         except DeviceError as error:
             raise InvalidRegion("an event cannot be opened", found=str(error), where=device.name) from error
+        self._done = False
 
     def wait(self, seconds: float) -> None:
-        """Wait for it, on the current stream and on the host."""
-        self.device.wait_event(self.opened.address)
-        self.device.wait_stream(seconds)
+        """Wait for it, on the current stream and on the host: once, since what the host has seen is over."""
+        if not self._done:
+            self.device.wait_event(self.opened.address)
+            self.device.wait_stream(seconds)
+            self._done = True
